@@ -1,0 +1,33 @@
+# One virtual environment, made on first use and renewed when pyproject.toml changes.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint types notebooks clean
+
+demo: $(READY)  ## train on digits with CT-AGD and its controls; table and plot
+	$(BIN)/python -m benchmarks.demo
+
+test: $(READY)  ## the whole test suite
+	$(BIN)/python -m pytest -n 2
+
+lint: $(READY)  ## style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)  ## static types of the library
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+notebooks: $(READY)  ## run every notebook from top to bottom
+	$(BIN)/python -m pytest --nbmake notebooks
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	touch $@
+
+clean:  ## remove the environment and everything that was made
+	rm -rf $(VENV) build dist runs .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,25 @@
+"""CT-AGD: curvature-tuned accelerated gradient descent for Optax."""
+
+from ctagd_optax._ct_agd import CurvatureInfo, close_epoch, ct_agd
+from ctagd_optax._curvature import CurvatureEstimate, CurvatureEstimator, secant
+from ctagd_optax._presets import ct_adam, ct_sgd
+from ctagd_optax._quantile import tensor_quantile
+from ctagd_optax._report import CurvatureReport, CurvatureRow, curvature_report
+from ctagd_optax._transform import CTAGDState, Step
+
+__all__ = [
+    "CTAGDState",
+    "CurvatureEstimate",
+    "CurvatureEstimator",
+    "CurvatureInfo",
+    "CurvatureReport",
+    "CurvatureRow",
+    "Step",
+    "close_epoch",
+    "ct_adam",
+    "ct_agd",
+    "ct_sgd",
+    "curvature_report",
+    "secant",
+    "tensor_quantile",
+]

@@ -1,0 +1,230 @@
+"""Estimators of the Hessian's diagonal from the steps of an epoch."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.typing import ArrayLike, DTypeLike
+
+from ctagd_optax._transform import Step, map_with_index, wide
+
+
+class CurvatureEstimate(NamedTuple):
+    """Per-coordinate curvature, before any clamp.
+
+    Attributes:
+      value: tree like the parameters: the estimate, 0 where there is none.
+      observed: tree of booleans: whether there is evidence for the coordinate.
+    """
+
+    value: Any
+    observed: Any
+
+
+class CurvatureEstimator(NamedTuple):
+    """Pure functions that estimate the Hessian's diagonal over an epoch.
+
+    Attributes:
+      init: ``init(params, accumulator_dtype) -> (evidence, memory)``, all zeros. With
+        None, sums are kept in float32 for 16-bit parameters, else in the parameter's
+        dtype.
+      observe: ``observe(evidence, memory, step, eps) -> evidence``; forgets the last
+        epoch at ``step.epoch_step == 0``, and leaves out differences between two steps
+        where ``step.paired`` is False.
+      remember: ``remember(step) -> memory``: what the next step needs of this one.
+      estimate: ``estimate(evidence, eps) -> CurvatureEstimate``.
+    """
+
+    init: Callable[[optax.Params, DTypeLike | None], tuple[Any, Any]]
+    observe: Callable[[Any, Any, Step, ArrayLike], Any]
+    remember: Callable[[Step], Any]
+    estimate: Callable[[Any, ArrayLike], CurvatureEstimate]
+
+
+class SecantEvidence(NamedTuple):
+    """Rolling sums of the paper's quotients.
+
+    Attributes:
+      quotient_sum: S_num = Σ t·m·h.
+      mask_sum: S_den = Σ t·m.
+    """
+
+    quotient_sum: Any
+    mask_sum: Any
+
+
+class SecantMemory(NamedTuple):
+    """The step before.
+
+    Attributes:
+      previous_gradients: g of the step before.
+      previous_params: θ of the step before; None for the "algorithm" pairing.
+    """
+
+    previous_gradients: optax.Updates
+    previous_params: optax.Params | None
+
+
+def accumulators(params: optax.Params, dtype: DTypeLike | None) -> Any:
+    """Zeros like the parameters, in the dtype that sums are kept in."""
+    return jax.tree.map(
+        lambda p: jnp.zeros_like(p, dtype=wide(p.dtype) if dtype is None else dtype),
+        params,
+    )
+
+
+def accumulate(total: jax.Array, term: jax.Array, start: jax.Array) -> jax.Array:
+    """Adds to a running sum, which starts anew where ``start`` holds."""
+    before = jnp.where(start, 0, total).astype(term.dtype)
+    return (before + term).astype(total.dtype)
+
+
+def quotient_noise(seed: int, step: Step, tensor: int, like: jax.Array) -> jax.Array:
+    """Standard normal noise, a pure function of seed, epoch, step and tensor."""
+    key = jax.random.key(seed)
+    for data in (step.epoch, step.epoch_step, tensor):
+        key = jax.random.fold_in(key, data)
+    return jax.random.normal(key, like.shape, like.dtype)
+
+
+def secant(
+    pairing: str = "equation",
+    weighting: str = "linear",
+    noise_std: ArrayLike = 0.0,
+    seed: int = 0,
+) -> CurvatureEstimator:
+    r"""The paper's estimator: an average of difference quotients along the path.
+
+    .. math::
+
+        m_t = [\,|\Delta\theta_t| > \varepsilon\,], \qquad
+        h_t = m_t\, \Delta g_t / \Delta\theta_t, \qquad
+        \widehat H = \frac{\sum_{t=1}^{T-1} t\, h_t}
+                          {\sum_{t=1}^{T-1} t\, m_t + \varepsilon},
+
+    all per coordinate, with :math:`\Delta g_t = g_t - g_{t-1}`. Where the Hessian is
+    diagonal and gradients carry no noise, it is exact up to the :math:`\varepsilon` in
+    the denominator. A full Hessian adds :math:`\sum_j H_{ij}\Delta\theta_j /
+    \Delta\theta_i`, and independent noise in the two gradients biases every quotient.
+
+    Args:
+      pairing: "equation" takes :math:`\Delta\theta_t = \theta_t - \theta_{t-1}`, the
+        points where the two gradients were taken. "algorithm" is the paper's
+        pseudo-code to the letter, :math:`\theta_{t+1} - \theta_t`, one step late; it
+        needs no stored parameters, but takes our own update for the whole
+        displacement, so nothing later in a chain may change it.
+      weighting: "linear" weighs the quotient of step t by t; "uniform" by 1.
+      noise_std: standard deviation of the Gaussian noise added to every quotient (the
+        paper's ablation).
+      seed: seed of that noise.
+
+    Returns:
+      A :class:`CurvatureEstimator`.
+
+    Examples:
+      >>> import jax.numpy as jnp, optax
+      >>> import ctagd_optax
+      >>> opt = ctagd_optax.ct_agd(
+      ...     optax.sgd(0.1),
+      ...     steps_per_epoch=5,
+      ...     estimator=ctagd_optax.secant(weighting="uniform"),
+      ... )
+      >>> state = opt.init(jnp.ones(3))
+      >>> print(state.gamma)
+      [1.]
+    """
+    for name, value, known in (
+        ("pairing", pairing, ("equation", "algorithm")),
+        ("weighting", weighting, ("linear", "uniform")),
+    ):
+        if value not in known:
+            raise ValueError(
+                f"{name} must be one of {', '.join(map(repr, known))}; got {value!r}"
+            )
+    if isinstance(noise_std, int | float) and noise_std < 0:
+        raise ValueError(f"noise_std must be at least 0, got {noise_std}")
+    noiseless = isinstance(noise_std, int | float) and noise_std == 0
+
+    def init(params, accumulator_dtype):
+        evidence = SecantEvidence(
+            quotient_sum=accumulators(params, accumulator_dtype),
+            mask_sum=accumulators(params, accumulator_dtype),
+        )
+        return evidence, SecantMemory(
+            previous_gradients=jax.tree.map(jnp.zeros_like, params),
+            previous_params=(
+                jax.tree.map(jnp.zeros_like, params) if pairing == "equation" else None
+            ),
+        )
+
+    def displacement(memory, step):
+        if pairing == "algorithm":
+            return step.updates
+        return jax.tree.map(
+            lambda end, begin: (
+                end.astype(wide(end.dtype)) - begin.astype(wide(end.dtype))
+            ),
+            step.params,
+            memory.previous_params,
+        )
+
+    def observe(evidence, memory, step, eps):
+        start = step.epoch_step == 0
+        t = step.epoch_step if weighting == "linear" else jnp.ones_like(step.epoch_step)
+
+        def observe_tensor(i, numerator, denominator, g, g_before, dx):
+            dtype = wide(g_before.dtype)
+            dx = dx.astype(dtype)
+            mask = step.paired[i] & (jnp.abs(dx) > jnp.asarray(eps, dtype))
+            h = (g.astype(dtype) - g_before.astype(dtype)) / jnp.where(mask, dx, 1)
+            if not noiseless:
+                h += jnp.asarray(noise_std, dtype) * quotient_noise(seed, step, i, h)
+            weight = jnp.where(mask, t.astype(dtype), 0)
+            return SecantEvidence(
+                quotient_sum=accumulate(
+                    numerator, jnp.where(mask, weight * h, 0), start
+                ),
+                mask_sum=accumulate(denominator, weight, start),
+            )
+
+        tensors = map_with_index(
+            observe_tensor,
+            *evidence,
+            step.gradients,
+            memory.previous_gradients,
+            displacement(memory, step),
+        )
+        return jax.tree.transpose(
+            jax.tree.structure(step.gradients),
+            jax.tree.structure(SecantEvidence(0, 0)),
+            tensors,
+        )
+
+    def remember(step):
+        # A sample that is left out is not remembered: the next one has no pair.
+        def keep(i, x, p):
+            return jnp.where(step.finite[i], x.astype(p.dtype), 0)
+
+        return SecantMemory(
+            previous_gradients=map_with_index(keep, step.gradients, step.params),
+            previous_params=(
+                map_with_index(keep, step.params, step.params)
+                if pairing == "equation"
+                else None
+            ),
+        )
+
+    def estimate(evidence, eps):
+        def value(numerator, denominator):
+            dtype = wide(numerator.dtype)
+            total = denominator.astype(dtype) + jnp.asarray(eps, dtype)
+            return numerator.astype(dtype) / jnp.where(denominator > 0, total, 1)
+
+        return CurvatureEstimate(
+            value=jax.tree.map(value, evidence.quotient_sum, evidence.mask_sum),
+            observed=jax.tree.map(lambda d: d > 0, evidence.mask_sum),
+        )
+
+    return CurvatureEstimator(init, observe, remember, estimate)

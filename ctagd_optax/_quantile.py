@@ -1,0 +1,271 @@
+"""Order statistics of a tensor without sorting it."""
+
+import math
+import numbers
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+_LIMB = 12  # bits; the product of two limbs is exact in 32-bit integers
+
+
+class _Format(NamedTuple):
+    """How a float type lays out its bits."""
+
+    integer: jax.typing.DTypeLike
+    mantissa: int
+    bias: int
+
+
+def _format(dtype: jax.typing.DTypeLike) -> _Format:
+    info = jnp.finfo(dtype)
+    integer = {16: jnp.int16, 32: jnp.int32, 64: jnp.int64}[info.bits]
+    return _Format(integer, info.nmant, 1 - int(info.minexp))
+
+
+def tensor_quantile(
+    x: ArrayLike, q: ArrayLike, *, where: ArrayLike | None = None
+) -> jax.Array:
+    r"""Quantile of all entries of a tensor, with linear interpolation.
+
+    Computes what :func:`numpy.quantile` computes by default,
+
+    .. math::
+
+        Q_\omega(x) = (1 - f)\, x_{(i)} + f\, x_{(i+1)},
+        \qquad i + f = \omega\,(n - 1),
+
+    where :math:`x_{(0)} \le x_{(1)} \le \ldots` are the sorted entries. Nothing is
+    sorted: the bits of a float order like an integer, so :math:`x_{(i)}` is found
+    exactly, bit by bit, from how many entries lie below a candidate. A pass reads the
+    tensor once and reduces it to one number, so memory stays :math:`O(1)`, and a
+    sharded tensor is never gathered.
+
+    As with :func:`numpy.quantile`, a NaN among the entries makes the result NaN, and so
+    does interpolation next to an infinity. The derivative is that of the entries which
+    the result is made of; equal entries share it.
+
+    Args:
+      x: real floating-point tensor of any shape, with fewer than 2**31 entries.
+      q: the quantile (:math:`\omega`) in [0, 1]; may be traced, and is clipped then.
+      where: boolean tensor of ``x``'s shape; entries where it is False are left out.
+
+    Returns:
+      A scalar of ``x``'s dtype; NaN if there are no entries.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from ctagd_optax import tensor_quantile
+      >>> x = jnp.asarray([[4.0, 1.0], [3.0, 2.0]])
+      >>> print(tensor_quantile(x, 0.5), tensor_quantile(x, 0.1))
+      2.5 1.3
+      >>> print(tensor_quantile(x, 0.5, where=x < 4.0))
+      2.0
+    """
+    x = jnp.asarray(x)
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise TypeError(
+            f"x must be a real floating-point tensor, got dtype {x.dtype.name}"
+        )
+    if isinstance(q, numbers.Real):
+        q = float(q)
+        if not 0.0 <= q <= 1.0:
+            raise ValueError(f"q must be a number in [0, 1], got {q}")
+    if x.size == 0:
+        return jnp.full((), jnp.nan, x.dtype)
+
+    if where is None:
+        count = x.size
+        has_nan = jnp.any(jnp.isnan(x))
+    else:
+        where = jnp.asarray(where)
+        if where.shape != x.shape or where.dtype != jnp.bool_:
+            raise ValueError(
+                f"where must be a boolean tensor of shape {x.shape}, got "
+                f"{where.dtype.name} of shape {where.shape}"
+            )
+        count = jnp.sum(where, dtype=jnp.int32)
+        has_nan = jnp.any(jnp.isnan(x) & where)
+
+    result = _at_position(x, where, *_position(q, count))
+    return jnp.where(has_nan | (count == 0), jnp.asarray(jnp.nan, x.dtype), result)
+
+
+def _position(q: ArrayLike, count: int | jax.Array):
+    """Splits q * (count - 1) into an index, its fraction f, and 1 - f."""
+    if isinstance(q, float) and isinstance(count, int):
+        position = q * (count - 1)
+        index = math.floor(position)
+        fraction = position - index
+        return jnp.asarray(index, jnp.int32), fraction, 1.0 - fraction
+
+    # In float32 the product would be off by whole entries from a million entries on,
+    # so both factors are cut into limbs whose products are exact.
+    unit = 1 << _LIMB
+    if isinstance(q, float):
+        high, q_rest = divmod(q * unit, 1.0)
+        low, q_rest = divmod(q_rest * unit, 1.0)
+        wide = jnp.float32
+    else:
+        q = jnp.clip(jnp.asarray(q), 0.0, 1.0)
+        wide = q.dtype if jnp.finfo(q.dtype).bits >= 32 else jnp.float32
+        q = q.astype(wide)
+        high = jnp.floor(q * unit)
+        q_rest = q * unit - high
+        low = jnp.floor(q_rest * unit)
+        q_rest = q_rest * unit - low
+    high, low = jnp.asarray(high, jnp.int32), jnp.asarray(low, jnp.int32)
+    q_rest = jnp.asarray(q_rest, wide)
+
+    last = jnp.maximum(jnp.asarray(count, jnp.int32) - 1, 0)
+    n2, n1, n0 = last >> 2 * _LIMB, (last >> _LIMB) & (unit - 1), last & (unit - 1)
+    middle = high * n0 + low * n1
+    index = ((high * n2) << _LIMB) + high * n1 + low * n2 + (middle >> _LIMB)
+    fraction = (
+        (middle & (unit - 1)).astype(wide) / unit
+        + (low * n0).astype(wide) / unit**2
+        + q_rest * (last.astype(wide) / unit**2)
+    )
+    carry = jnp.floor(fraction)
+    fraction = fraction - carry
+    return index + carry.astype(jnp.int32), fraction, 1.0 - fraction
+
+
+def _ordered(x: jax.Array) -> jax.Array:
+    """Maps floats to integers of the same order (an involution on the bits)."""
+    integer = _format(x.dtype).integer
+    return _flip_negative(jax.lax.bitcast_convert_type(x, integer))
+
+
+def _flip_negative(bits: jax.Array) -> jax.Array:
+    return jnp.where(bits < 0, bits ^ jnp.iinfo(bits.dtype).max, bits)
+
+
+@jax.custom_jvp
+def _at_position(x, where, index, fraction, rest):
+    """The value a ``fraction`` of the way from entry ``index`` to the next."""
+    lower, upper = _neighbours(x, where, index)
+    return _interpolate(lower, upper, fraction, rest)
+
+
+@_at_position.defjvp
+def _at_position_jvp(primals, tangents):
+    x, where, index, fraction, rest = primals
+    lower, upper = _neighbours(x, where, index)
+
+    def derivative(entry):
+        equal = _ordered(x) == _ordered(entry)
+        if where is not None:
+            equal &= where
+        total = jnp.sum(jnp.where(equal, tangents[0], 0))
+        return total / jnp.sum(equal, dtype=x.dtype)
+
+    tangent = jnp.asarray(rest, x.dtype) * derivative(lower)
+    tangent += jnp.asarray(fraction, x.dtype) * derivative(upper)
+    return _interpolate(lower, upper, fraction, rest), tangent
+
+
+def _neighbours(x: jax.Array, where: jax.Array | None, index: jax.Array):
+    """The entries of rank ``index`` and ``index + 1`` (or the last one)."""
+    integer = jnp.iinfo(_format(x.dtype).integer)
+    keys = _ordered(x)
+    if where is not None:
+        keys = jnp.where(where, keys, integer.max)
+
+    def bisect(bounds):
+        low, high = bounds
+        middle = (low & high) + ((low ^ high) >> 1)  # the mean, without overflow
+        found = jnp.sum(keys <= middle, dtype=jnp.int32) > index
+        return jnp.where(found, low, middle + 1), jnp.where(found, middle, high)
+
+    lower, _ = jax.lax.while_loop(
+        lambda bounds: bounds[0] < bounds[1], bisect, (jnp.min(keys), jnp.max(keys))
+    )
+    tie = jnp.sum(keys <= lower, dtype=jnp.int32) > index + 1
+    above = jnp.min(jnp.where(keys > lower, keys, integer.max))
+    last = above == integer.max  # nothing above but entries that were left out
+    upper = jnp.where(tie | last, lower, above)
+    return tuple(
+        jax.lax.bitcast_convert_type(_flip_negative(key), x.dtype)
+        for key in (lower, upper)
+    )
+
+
+def _interpolate(lower, upper, fraction, rest):
+    """(1 - f) * lower + f * upper, from the nearer end, as numpy does it."""
+    dtype = lower.dtype
+    if dtype == jnp.float16:
+        lower, upper = lower.astype(jnp.float32), upper.astype(jnp.float32)
+    elif dtype == jnp.bfloat16:
+        lower, upper = _widen_bfloat16(lower), _widen_bfloat16(upper)
+    wide = lower.dtype
+    near_upper = jnp.asarray(fraction) >= 0.5
+    fraction, rest = jnp.asarray(fraction, wide), jnp.asarray(rest, wide)
+
+    def lerp(a, b):
+        gap = b - a
+        return jnp.where(near_upper, b - gap * rest, a + gap * fraction)
+
+    # Hardware that flushes subnormals to zero would lose them here, so small numbers
+    # are interpolated after a shift of their exponents.
+    small = (jnp.abs(lower) < 1) & (jnp.abs(upper) < 1)
+    shifted = _shift_down(lerp(_shift_up(lower), _shift_up(upper)))
+    result = jnp.where(small, _bits(shifted), _bits(lerp(lower, upper)))
+    # The select works on bits, as one on floats may flush subnormals as well.
+    if dtype == jnp.bfloat16:
+        return _narrow_bfloat16(result)
+    return jax.lax.bitcast_convert_type(result, wide).astype(dtype)
+
+
+def _bits(x: jax.Array) -> jax.Array:
+    return jax.lax.bitcast_convert_type(x, _format(x.dtype).integer)
+
+
+def _sign_and_magnitude(x: jax.Array):
+    bits = _bits(x)
+    sign = bits & jnp.iinfo(bits.dtype).min
+    return sign, bits ^ sign
+
+
+def _exponent_shift(dtype) -> int:
+    return _format(dtype).bias // 2
+
+
+def _shift_up(x: jax.Array) -> jax.Array:
+    """Returns x * 2**shift for |x| < 1, exact for subnormal x too."""
+    _, mantissa, bias = _format(x.dtype)
+    shift = _exponent_shift(x.dtype)
+    sign, magnitude = _sign_and_magnitude(x)
+    subnormal = magnitude.astype(x.dtype) * 2.0 ** (1 - bias - mantissa + shift)
+    bits = jnp.where(
+        magnitude < (1 << mantissa), _bits(subnormal), magnitude + (shift << mantissa)
+    )
+    return jax.lax.bitcast_convert_type(bits | sign, x.dtype)
+
+
+def _shift_down(x: jax.Array) -> jax.Array:
+    """Returns x * 2**-shift, rounded once, to a subnormal where it is one."""
+    integer, mantissa, bias = _format(x.dtype)
+    shift = _exponent_shift(x.dtype)
+    sign, magnitude = _sign_and_magnitude(x)
+    subnormal = jnp.round(jnp.abs(x) * 2.0 ** (bias + mantissa - 1 - shift))
+    bits = jnp.where(
+        magnitude < ((shift + 1) << mantissa),
+        subnormal.astype(integer),
+        magnitude - (shift << mantissa),
+    )
+    return jax.lax.bitcast_convert_type(bits | sign, x.dtype)
+
+
+def _widen_bfloat16(x: jax.Array) -> jax.Array:
+    return jax.lax.bitcast_convert_type(_bits(x).astype(jnp.int32) << 16, jnp.float32)
+
+
+def _narrow_bfloat16(bits: jax.Array) -> jax.Array:
+    """Bits of a float32 to the nearest bfloat16, ties to even."""
+    half = 0x7FFF + ((bits >> 16) & 1)
+    return jax.lax.bitcast_convert_type(
+        ((bits + half) >> 16).astype(jnp.int16), jnp.bfloat16
+    )
