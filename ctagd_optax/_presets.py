@@ -61,7 +61,7 @@ def ct_sgd(
       ...     updates, state = opt.update(jax.grad(f)(params), state, params)
       ...     params = optax.apply_updates(params, updates)
       >>> print(f"f = {f(params):.4f} after {state.epoch} epochs")
-      f = 0.0001 after 6 epochs
+      f = 0.0002 after 6 epochs
     """
     backbone = optax.chain(
         optax.add_decayed_weights(weight_decay),

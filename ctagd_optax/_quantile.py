@@ -101,36 +101,32 @@ def _position(q: ArrayLike, count: int | jax.Array):
         fraction = position - index
         return jnp.asarray(index, jnp.int32), fraction, 1.0 - fraction
 
+    last = jnp.maximum(jnp.asarray(count, jnp.int32) - 1, 0)
+    traced = jnp.clip(jnp.asarray(q), 0.0, 1.0)
+    if traced.dtype == jnp.float64:
+        index, fraction = _whole_and_rest(traced * last.astype(jnp.float64))
+        return index, fraction, 1.0 - fraction
+
     # In float32 the product would be off by whole entries from a million entries on,
     # so both factors are cut into limbs whose products are exact.
     unit = 1 << _LIMB
-    if isinstance(q, float):
-        high, q_rest = divmod(q * unit, 1.0)
-        low, q_rest = divmod(q_rest * unit, 1.0)
-        wide = jnp.float32
-    else:
-        q = jnp.clip(jnp.asarray(q), 0.0, 1.0)
-        wide = q.dtype if jnp.finfo(q.dtype).bits >= 32 else jnp.float32
-        q = q.astype(wide)
-        high = jnp.floor(q * unit)
-        q_rest = q * unit - high
-        low = jnp.floor(q_rest * unit)
-        q_rest = q_rest * unit - low
-    high, low = jnp.asarray(high, jnp.int32), jnp.asarray(low, jnp.int32)
-    q_rest = jnp.asarray(q_rest, wide)
-
-    last = jnp.maximum(jnp.asarray(count, jnp.int32) - 1, 0)
+    high, q_rest = _whole_and_rest(traced.astype(jnp.float32) * unit)
+    low, q_rest = _whole_and_rest(q_rest * unit)
     n2, n1, n0 = last >> 2 * _LIMB, (last >> _LIMB) & (unit - 1), last & (unit - 1)
     middle = high * n0 + low * n1
     index = ((high * n2) << _LIMB) + high * n1 + low * n2 + (middle >> _LIMB)
     fraction = (
-        (middle & (unit - 1)).astype(wide) / unit
-        + (low * n0).astype(wide) / unit**2
-        + q_rest * (last.astype(wide) / unit**2)
+        (middle & (unit - 1)).astype(jnp.float32) / unit
+        + (low * n0).astype(jnp.float32) / unit**2
+        + q_rest * (last.astype(jnp.float32) / unit**2)
     )
-    carry = jnp.floor(fraction)
-    fraction = fraction - carry
-    return index + carry.astype(jnp.int32), fraction, 1.0 - fraction
+    carry, fraction = _whole_and_rest(fraction)
+    return index + carry, fraction, 1.0 - fraction
+
+
+def _whole_and_rest(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    whole = jnp.floor(x)
+    return whole.astype(jnp.int32), x - whole
 
 
 def _ordered(x: jax.Array) -> jax.Array:
@@ -213,7 +209,8 @@ def _interpolate(lower, upper, fraction, rest):
     small = (jnp.abs(lower) < 1) & (jnp.abs(upper) < 1)
     shifted = _shift_down(lerp(_shift_up(lower), _shift_up(upper)))
     result = jnp.where(small, _bits(shifted), _bits(lerp(lower, upper)))
-    # The select works on bits, as one on floats may flush subnormals as well.
+    entry = (fraction == 0) & jnp.isfinite(upper - lower)
+    result = jnp.where(entry, _bits(lower), result)
     if dtype == jnp.bfloat16:
         return _narrow_bfloat16(result)
     return jax.lax.bitcast_convert_type(result, wide).astype(dtype)
