@@ -125,7 +125,9 @@ def test_any_floats(values, q):
 
 
 @hypothesis.given(
-    values=st.lists(st.tuples(st.floats(-10, 10), st.booleans()), min_size=8, max_size=8),
+    values=st.lists(
+        st.tuples(st.floats(-10, 10), st.booleans()), min_size=8, max_size=8
+    ),
     q=st.floats(0, 1),
 )
 @hypothesis.settings(max_examples=200)
@@ -167,9 +169,7 @@ def test_derivative_is_that_of_the_entries():
     tied = jax.grad(ctagd_optax.tensor_quantile)(jnp.asarray([1.0, 1.0, 4.0]), 0.0)
     np.testing.assert_allclose(tied, [0.5, 0.5, 0])
     where = jnp.asarray([True, True, False, True])
-    skipped = jax.grad(
-        lambda x: ctagd_optax.tensor_quantile(x, 0.5, where=where)
-    )(x)
+    skipped = jax.grad(lambda x: ctagd_optax.tensor_quantile(x, 0.5, where=where))(x)
     np.testing.assert_allclose(skipped, [1, 0, 0, 0])
 
 
@@ -204,5 +204,7 @@ def test_bad_input(args, error, message):
 
 
 def test_bad_mask():
-    with pytest.raises(ValueError, match=r"where must be a boolean tensor of shape \(3,"):
+    with pytest.raises(
+        ValueError, match=r"where must be a boolean tensor of shape \(3,"
+    ):
         ctagd_optax.tensor_quantile(jnp.ones(3), 0.5, where=jnp.ones(2, bool))

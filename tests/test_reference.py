@@ -136,7 +136,11 @@ def compare(history, backbone, steps_per_epoch, switches, options, closing=None)
             actual = np.asarray(row[2][i], np.float64)
             scale = np.abs(updates[n]).max(initial=1e-12)
             np.testing.assert_allclose(
-                actual, updates[n], rtol=tolerance, atol=tolerance * scale, err_msg=f"{n}"
+                actual,
+                updates[n],
+                rtol=tolerance,
+                atol=tolerance * scale,
+                err_msg=f"{n}",
             )
             np.testing.assert_allclose(
                 state.gamma[i], gammas[n], rtol=max(gamma_tolerance, 2e-5)
