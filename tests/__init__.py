@@ -1,0 +1,1 @@
+"""Tests of ctagd_optax and its benchmarks."""

@@ -76,7 +76,9 @@ def ct_agd(
     """
     updates, gammas, epochs = [], [], []
     gamma, k, t = 1.0, 0, 0
+    theta_before = g_before = finite_before = None
     for n, (theta, g) in enumerate(zip(thetas, gradients, strict=True)):
+        stored = np.asarray(theta).dtype
         theta, g = np.asarray(theta, np.float64), np.asarray(g, np.float64)
         if t == 0:
             s_num = s_den = s_g = np.zeros_like(theta)
@@ -93,7 +95,10 @@ def ct_agd(
         finite = np.isfinite(g).all()
         left_out += not finite
         if t >= 1 and finite and finite_before:
-            step = theta - theta_before if pairing == "equation" else update
+            if pairing == "equation":
+                step = theta - theta_before
+            else:
+                step = np.asarray(update).astype(stored).astype(np.float64)
             m = np.abs(step) > eps
             h = np.where(m, (g - g_before) / np.where(m, step, 1), 0)
             if noise is not None:

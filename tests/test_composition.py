@@ -1,0 +1,411 @@
+"""CT-AGD with everything that people combine optimizers with; a test a row."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import linen, nnx
+from flax.training.train_state import TrainState
+
+import ctagd_optax
+from tests import problems
+
+T = 5
+
+
+@pytest.fixture(autouse=True)
+def standard_promotion(strict_jax):
+    """Much of optax promotes dtypes implicitly."""
+    with jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+def ct_sgd(**options):
+    """A calm CT-AGD: bounds that fit the problem, so that training converges."""
+    options = {"curvature_min": 0.5, "correction_rate": 0.3, **options}
+    return ctagd_optax.ct_agd(optax.sgd(0.02), T, **options)
+
+
+def assert_close(actual, expected, **tolerance):
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, **tolerance), actual, expected
+    )
+
+
+def assert_trains(opt, steps=4 * T, **extra):
+    """The loss falls, the epochs are counted, the curvature is the true one."""
+    params, state = problems.train(opt, problems.params(), steps, **extra)
+    assert problems.loss(params) < 0.5 * problems.loss(problems.params())
+    assert optax.tree.get(state, "epoch") == steps // T
+    return params, state
+
+
+@pytest.mark.parametrize(
+    "backbone",
+    [
+        optax.sgd(0.02),
+        optax.sgd(0.01, momentum=0.85),
+        optax.sgd(0.01, momentum=0.85, nesterov=True),
+        optax.adam(0.1),
+        optax.adamw(0.1, weight_decay=1e-4),
+        optax.yogi(0.1),
+        optax.rmsprop(0.05),
+        optax.lion(0.05),
+        optax.adan(0.1),
+        optax.adagrad(0.5),
+        optax.contrib.muon(0.1),
+        optax.contrib.schedule_free_sgd(0.05),
+        optax.contrib.schedule_free_adamw(0.1),
+        optax.scale(-0.02),
+    ],
+    ids=[
+        "sgd",
+        "momentum",
+        "nesterov",
+        "adam",
+        "adamw",
+        "yogi",
+        "rmsprop",
+        "lion",
+        "adan",
+        "adagrad",
+        "muon",
+        "schedule_free_sgd",
+        "schedule_free_adamw",
+        "stateless",
+    ],
+)
+def test_any_backbone(backbone):
+    opt = ctagd_optax.ct_agd(backbone, T, curvature_min=0.5, correction_rate=0.3)
+    assert_trains(opt, 8 * T)
+
+
+def test_backbone_with_extra_arguments():
+    opt = ctagd_optax.ct_agd(optax.lbfgs(), T, curvature_min=0.5, correction_rate=0.0)
+
+    def step(carry, _):
+        params, state = carry
+        value, grads = jax.value_and_grad(problems.loss)(params)
+        updates, state = opt.update(
+            grads, state, params, value=value, grad=grads, value_fn=problems.loss
+        )
+        return (optax.apply_updates(params, updates), state), None
+
+    params = problems.params()
+    (params, _), _ = jax.lax.scan(step, (params, opt.init(params)), length=2 * T)
+    assert problems.loss(params) < 1e-4
+
+
+def test_chain_before():
+    clip = optax.clip_by_global_norm(1.0)
+    opt = optax.chain(clip, ct_sgd())
+    params, _ = assert_trains(opt, 20 * T)
+
+    def clipped(params):
+        grads = jax.grad(problems.loss)(params)
+        return clip.update(grads, clip.init(params))[0]
+
+    inner, x = ct_sgd(), problems.params()
+    inner_state = inner.init(x)
+    for _ in range(20 * T):
+        updates, inner_state = jax.jit(inner.update)(clipped(x), inner_state, x)
+        x = optax.apply_updates(x, updates)
+    assert_close(params, x, rtol=1e-5)
+
+
+def test_chain_after_keeps_the_curvature_true():
+    # What comes after CT-AGD changes the displacement, but not the quotient.
+    opt = optax.chain(
+        ct_sgd(correction_rate=0.0, quantile=1.0, eps=1e-7),
+        optax.add_decayed_weights(-0.001),
+        optax.clip(0.3),
+        optax.scale(0.5),
+    )
+    _, state = assert_trains(opt, 20 * T)
+    np.testing.assert_allclose(optax.tree.get(state, "gamma"), [3.0, 8.0], rtol=1e-4)
+
+
+def test_learning_rate_schedule():
+    schedule = optax.linear_schedule(0.05, 0.0, 4 * T)
+    opt = ctagd_optax.ct_agd(optax.sgd(schedule), T, curvature_min=0.5)
+    params, state = assert_trains(opt)
+    updates, _ = opt.update(params, state, params)
+    assert_close(updates, jax.tree.map(jnp.zeros_like, updates))
+
+
+def test_multi_steps_counts_optimizer_steps():
+    opt = optax.MultiSteps(ct_sgd(), every_k_schedule=3)
+    params, state = problems.train(opt, problems.params(), 3 * T * 4)
+    assert optax.tree.get(state, "epoch") == 4
+    plain, _ = problems.train(ct_sgd(), problems.params(), 4 * T)
+    assert_close(params, plain, rtol=1e-5)
+
+
+def test_masked():
+    opt = optax.masked(ct_sgd(), {"w": True, "b": False})
+    params = problems.params()
+    state = opt.init(params)
+    updates, state = opt.update(params, state, params)
+    assert optax.tree.get(state, "gamma").shape == (1,)
+    assert_close(updates["b"], params["b"])
+    assert_close(updates["w"], -0.02 * params["w"], rtol=1e-6)
+
+
+def test_partition():
+    opt = optax.partition(
+        {"curved": ct_sgd(), "plain": optax.sgd(0.02)}, {"w": "curved", "b": "plain"}
+    )
+    params, state = assert_trains(opt)
+    assert optax.tree.get(state, "gamma").shape == (1,)
+    b, _ = problems.train(optax.sgd(0.02), problems.params(), 4 * T)
+    assert_close(params["b"], b["b"], rtol=1e-6)
+
+
+def test_freeze():
+    opt = optax.chain(ct_sgd(), optax.transforms.freeze({"w": False, "b": True}))
+    params, _ = problems.train(opt, problems.params(), 4 * T)
+    assert_close(params["b"], problems.params()["b"])
+    assert np.abs(params["w"]).max() < 1.5
+
+
+def test_inject_hyperparams():
+    factory = optax.inject_hyperparams(ctagd_optax.ct_sgd)
+    options = {"steps_per_epoch": T, "curvature_min": 0.5}
+    opt = factory(learning_rate=0.02, **options)
+    params, state = assert_trains(opt)
+    plain = ctagd_optax.ct_sgd(0.02, **options)
+    assert_close(params, problems.train(plain, problems.params(), 4 * T)[0], rtol=1e-5)
+
+    state.hyperparams["steps_per_epoch"] = jnp.asarray(2)
+    state.hyperparams["quantile"] = jnp.asarray(1.0)
+    for _ in range(2):
+        grads = jax.grad(problems.loss)(params)
+        updates, state = jax.jit(opt.update)(grads, state, params)
+        params = optax.apply_updates(params, updates)
+    assert optax.tree.get(state, "epoch") == 5
+
+
+def test_inject_hyperparams_into_the_wrapper():
+    factory = optax.inject_hyperparams(ctagd_optax.ct_agd)
+    opt = factory(optax.sgd(0.02), T, curvature_min=0.5, correction_rate=0.3)
+    params, _ = assert_trains(opt)
+    assert_close(
+        params, problems.train(ct_sgd(), problems.params(), 4 * T)[0], rtol=1e-5
+    )
+
+
+def test_apply_if_finite():
+    opt = optax.apply_if_finite(ct_sgd(), max_consecutive_errors=3)
+    params, state = assert_trains(opt)
+    bad = jax.tree.map(lambda p: p * jnp.nan, params)
+    updates, after = opt.update(bad, state, params)
+    assert_close(updates, jax.tree.map(jnp.zeros_like, params))
+    assert_close(after.inner_state, state.inner_state)
+
+
+def test_lookahead():
+    opt = optax.lookahead(ct_sgd(), sync_period=4, slow_step_size=0.5)
+    params = optax.LookaheadParams.init_synced(problems.params())
+    state = opt.init(params)
+
+    @jax.jit
+    def step(params, state):
+        grads = jax.grad(lambda p: problems.loss(p.fast))(params)
+        updates, state = opt.update(grads.fast, state, params)
+        return optax.apply_updates(params, updates), state
+
+    for _ in range(8 * T):
+        params, state = step(params, state)
+    assert problems.loss(params.slow) < 0.5 * problems.loss(problems.params())
+    assert optax.tree.get(state, "epoch") == 8
+
+
+def test_ema():
+    assert_trains(optax.chain(ct_sgd(), optax.ema(0.5)), 8 * T)
+
+
+def test_schedule_free_around_it():
+    opt = optax.contrib.schedule_free(ct_sgd(), learning_rate=0.02, b1=0.9)
+    params, state = problems.train(opt, problems.params(), 20 * T)
+    params = optax.contrib.schedule_free_eval_params(state, params)
+    assert problems.loss(params) < 0.5 * problems.loss(problems.params())
+
+
+def test_reduce_on_plateau():
+    opt = optax.chain(ct_sgd(), optax.contrib.reduce_on_plateau(patience=2))
+    _, state = problems.train(opt, problems.params(), 4 * T, value=jnp.asarray(1.0))
+    assert optax.tree.get(state, "epoch") == 4
+    assert optax.tree.get(state, "scale") < 1e-3
+
+
+def test_nnx_optimizer_forwards_extra_arguments():
+    model = nnx.Linear(3, 2, rngs=nnx.Rngs(0), param_dtype=jnp.float32)
+    x, y = jnp.ones((8, 3), jnp.float32), jnp.zeros((8, 2), jnp.float32)
+    opt = nnx.Optimizer(model, ct_sgd(), wrt=nnx.Param)
+
+    @nnx.jit
+    def step(model, opt, epoch_end):
+        loss, grads = nnx.value_and_grad(lambda m: jnp.mean((m(x) - y) ** 2))(model)
+        opt.update(model, grads, epoch_end=epoch_end)
+        return loss
+
+    losses = [step(model, opt, n % 3 == 2) for n in range(12)]
+    assert losses[-1] < 0.5 * losses[0]
+    report = ctagd_optax.curvature_report(opt.opt_state, nnx.state(model, nnx.Param))
+    assert report.epoch == 4
+    assert [row.shape for row in report] == [(2,), (3, 2)]
+    assert "kernel" in str(report)
+
+
+def test_linen_train_state():
+    model = linen.Dense(2)
+    x, y = jnp.ones((8, 3), jnp.float32), jnp.zeros((8, 2), jnp.float32)
+    state = TrainState.create(
+        apply_fn=model.apply,
+        params=model.init(jax.random.key(0), x)["params"],
+        tx=ct_sgd(),
+    )
+
+    @jax.jit
+    def step(state):
+        def loss(params):
+            return jnp.mean((state.apply_fn({"params": params}, x) - y) ** 2)
+
+        value, grads = jax.value_and_grad(loss)(state.params)
+        return state.apply_gradients(grads=grads), value
+
+    losses = []
+    for _ in range(3 * T):
+        state, value = step(state)
+        losses.append(value)
+    assert losses[-1] < 0.5 * losses[0]
+    rows = ctagd_optax.curvature_report(state.opt_state, state.params)
+    assert [row.path for row in rows] == ["bias", "kernel"]
+
+
+def test_trees_with_none():
+    params = {"layer": (jnp.ones(3), None), "static": None}
+    opt = ct_sgd()
+    state = opt.init(params)
+    for _ in range(2 * T):
+        updates, state = opt.update(params, state, params)
+        params = optax.apply_updates(params, updates)
+    assert updates["static"] is None
+    assert params["layer"][1] is None
+    assert state.epoch == 2
+
+
+def test_scan_equals_a_python_loop():
+    scanned, scanned_state = problems.train(ct_sgd(), problems.params(), 3 * T)
+    opt, params = ct_sgd(), problems.params()
+    state = opt.init(params)
+    for _ in range(3 * T):
+        updates, state = opt.update(jax.grad(problems.loss)(params), state, params)
+        params = optax.apply_updates(params, updates)
+    assert_close(params, scanned, rtol=1e-5, atol=1e-7)
+    assert_close(state, scanned_state, rtol=1e-4, atol=1e-5)
+
+
+def test_vmap_over_seeds_keeps_the_counter_unbatched():
+    opt = ct_sgd()
+    seeds = 4
+    params = jax.tree.map(
+        lambda p: jnp.stack([p * (1 + 0.1 * s) for s in range(seeds)]),
+        problems.params(),
+    )
+    single = jax.tree.map(lambda p: p[0], params)
+    # Trees like the parameters and vectors per tensor are batched, scalars are not.
+    axes = optax.tree.map_params(
+        opt,
+        lambda _: 0,
+        opt.init(single),
+        transform_non_params=lambda v: 0 if jnp.ndim(v) else None,
+    )
+    state = jax.vmap(opt.init, out_axes=axes)(params)
+    grads = jax.vmap(jax.grad(problems.loss))
+    update = jax.vmap(opt.update, in_axes=(0, axes, 0), out_axes=(0, axes))
+    assert "cond[" in str(jax.make_jaxpr(update)(grads(params), state, params))
+
+    batched = params
+    for _ in range(3 * T):
+        updates, state = jax.jit(update)(grads(batched), state, batched)
+        batched = optax.apply_updates(batched, updates)
+    assert state.epoch.shape == ()
+    for s in range(seeds):
+        start = jax.tree.map(lambda p, s=s: p[s], params)
+        alone, _ = problems.train(opt, start, 3 * T)
+        assert_close(jax.tree.map(lambda p, s=s: p[s], batched), alone, rtol=1e-4)
+
+
+@pytest.mark.parametrize("unobserved", ["clamp", "skip"])
+def test_gradient_through_updates(unobserved):
+    target = problems.params(jnp.float64)
+
+    def final_loss(learning_rate):
+        backbone = optax.sgd(learning_rate, momentum=0.5)
+        opt = ctagd_optax.ct_agd(
+            backbone, 3, curvature_min=0.5, unobserved=unobserved, quantile=0.4
+        )
+        params, state = target, opt.init(target)
+        for _ in range(7):
+            # Not quadratic, so that the curvature depends on the learning rate.
+            grads = jax.tree.map(lambda p: p + 0.1 * p**3, params)
+            updates, state = opt.update(grads, state, params)
+            params = optax.apply_updates(params, updates)
+        return problems.loss(params)
+
+    run = jax.jit(jax.value_and_grad(final_loss))
+    h = 1e-5
+    difference = (run(0.05 + h)[0] - run(0.05 - h)[0]) / (2 * h)
+    np.testing.assert_allclose(run(0.05)[1], difference, rtol=1e-4)
+
+
+@pytest.mark.parametrize("preset", [ctagd_optax.ct_sgd, ctagd_optax.ct_adam])
+def test_donation_of_params_and_state(preset):
+    opt = preset(0.01, steps_per_epoch=T)
+
+    def step(params, state):
+        updates, state = opt.update(jax.grad(problems.loss)(params), state, params)
+        return optax.apply_updates(params, updates), state
+
+    donating = jax.jit(step, donate_argnums=(0, 1))
+    params, kept = problems.params(), problems.params()
+    state, kept_state = opt.init(params), opt.init(kept)
+    for _ in range(2 * T):
+        params, state = donating(params, state)
+        kept, kept_state = jax.jit(step)(kept, kept_state)
+    assert_close(params, kept, rtol=1e-6)
+
+
+def test_tree_get_finds_every_field():
+    opt = optax.chain(optax.clip(1.0), ctagd_optax.ct_adam(steps_per_epoch=T))
+    state = opt.init(problems.params())
+    for name in ("gamma", "epoch", "epoch_step", "quotient_sum", "observed", "info"):
+        assert optax.tree.get(state, name) is not None
+    np.testing.assert_array_equal(optax.tree.get(state, "gamma"), [1.0, 1.0])
+
+
+def test_init_from_shapes_alone():
+    shapes = jax.eval_shape(problems.params)
+    abstract = jax.eval_shape(ct_sgd().init, shapes)
+    concrete = ct_sgd().init(problems.params())
+    assert jax.tree.map(jnp.shape, concrete) == jax.tree.map(
+        lambda s: s.shape, abstract
+    )
+    assert jax.tree.structure(ct_sgd().init(shapes)) == jax.tree.structure(concrete)
+
+
+def test_traced_steps_per_epoch():
+    @jax.jit
+    def run(steps_per_epoch):
+        opt = ctagd_optax.ct_agd(optax.sgd(0.02), steps_per_epoch, curvature_min=0.5)
+        return problems.train(opt, problems.params(), 12)
+
+    for steps_per_epoch in (3, 4):
+        params, state = run(steps_per_epoch)
+        opt = ctagd_optax.ct_agd(optax.sgd(0.02), steps_per_epoch, curvature_min=0.5)
+        assert_close(params, problems.train(opt, problems.params(), 12)[0], rtol=1e-6)
+        assert state.epoch == 12 // steps_per_epoch

@@ -1,0 +1,169 @@
+"""Bad input is refused by name, and one bad gradient spoils nothing."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import ctagd_optax
+from tests import problems
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"steps_per_epoch": 0},
+            "steps_per_epoch must be a whole number of at least 1",
+        ),
+        ({"steps_per_epoch": -3}, "steps_per_epoch .* got -3"),
+        ({"steps_per_epoch": 2.5}, r"steps_per_epoch .* got 2\.5"),
+        ({"steps_per_epoch": jnp.asarray(0)}, "steps_per_epoch .* got 0"),
+        ({"curvature_min": 0.0}, r"curvature_min must be above 0.* got 0\.0"),
+        ({"curvature_min": float("nan")}, "curvature_min must be above 0"),
+        ({"curvature_max": float("inf")}, "curvature_max must be above 0 and finite"),
+        (
+            {"curvature_min": 2.0, "curvature_max": 1.0},
+            r"curvature_min must be at most curvature_max, got 2\.0 and 1\.0",
+        ),
+        ({"quantile": 1.1}, r"quantile must be in \[0, 1\], got 1\.1"),
+        ({"quantile": -0.1}, r"quantile must be in \[0, 1\], got -0\.1"),
+        ({"eps": -1e-3}, r"eps must be finite and at least 0, got -0\.001"),
+        ({"correction_rate": -1.0}, "correction_rate must be finite and at least 0"),
+        (
+            {"correction_gradient": "mean"},
+            "correction_gradient must be one of 'average', 'last'; got 'mean'",
+        ),
+        (
+            {"unobserved": "drop"},
+            "unobserved must be one of 'clamp', 'skip'; got 'drop'",
+        ),
+        (
+            {"annealing": "cosine"},
+            "annealing must be a function or one of 'linear', 'exponential', 'none'; "
+            "got 'cosine'",
+        ),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        ctagd_optax.ct_agd(optax.sgd(0.1), **{"steps_per_epoch": 5, **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"backbone": 0.1}, "backbone must be an optax.GradientTransformation"),
+        ({"estimator": "secant"}, "estimator must be a CurvatureEstimator"),
+        ({"accumulator_dtype": jnp.int32}, "accumulator_dtype must be .* got int32"),
+    ],
+)
+def test_bad_types(options, message):
+    options = {"backbone": optax.sgd(0.1), "steps_per_epoch": 5, **options}
+    with pytest.raises(TypeError, match=message):
+        ctagd_optax.ct_agd(**options)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "message"),
+    [
+        ("int32", r"params must be real .* got int32 at params\['x'\].*optax.masked"),
+        ("complex64", r"got complex64 at params\['x'\].*split_real_and_imaginary"),
+    ],
+)
+def test_bad_parameters(dtype, message):
+    opt = ctagd_optax.ct_sgd(steps_per_epoch=5)
+    with pytest.raises(TypeError, match=message):
+        opt.init({"x": jnp.ones(3, dtype)})
+
+
+def test_bad_updates():
+    opt = ctagd_optax.ct_sgd(steps_per_epoch=5)
+    params = problems.params()
+    state = opt.init(params)
+    with pytest.raises(ValueError, match="params must be given"):
+        opt.update(params, state)
+    with pytest.raises(
+        ValueError, match="gradients and params must be trees of the same"
+    ):
+        opt.update({"w": params["w"]}, state, params)
+    with pytest.raises(
+        ValueError, match=r"same shapes, got \(3,\) and \(2,\) at \['b'\]"
+    ):
+        opt.update({**params, "b": jnp.ones(3)}, state, params)
+    with pytest.raises(ValueError, match="made for 2 tensors, params has 1"):
+        opt.update([params["w"]], state, [params["w"]])
+
+
+def test_one_nan_gradient_leaves_the_epoch_intact():
+    estimator = ctagd_optax.secant()
+    opt = ctagd_optax.ct_agd(
+        optax.apply_if_finite(optax.sgd(0.02), 5), 10, eps=0.0, estimator=estimator
+    )
+    params = problems.params(jnp.float64)
+    state = opt.init(params)
+    for n in range(9):
+        grads = jax.grad(problems.loss)(params)
+        if n == 4:
+            grads["w"] = grads["w"].at[0, 1].set(jnp.nan)
+        updates, state = jax.jit(opt.update)(grads, state, params)
+        params = optax.apply_updates(params, updates)
+    estimate = estimator.estimate(state.evidence.curvature, 0.0)
+    jax.tree.map(
+        lambda h, a: np.testing.assert_allclose(h, a, rtol=1e-9),
+        estimate.value,
+        problems.CURVATURE,
+    )
+    np.testing.assert_array_equal(state.left_out, [0, 1])
+    _, state = opt.update(params, state, params)
+    np.testing.assert_array_equal(state.info.left_out, [0, 1])
+
+
+@pytest.mark.parametrize("correction_gradient", ["average", "last"])
+def test_a_nan_gradient_at_the_boundary_corrects_nothing_by_it(correction_gradient):
+    opt = ctagd_optax.ct_agd(
+        optax.apply_if_finite(optax.sgd(0.02), 5),
+        3,
+        correction_gradient=correction_gradient,
+    )
+    params, state = problems.train(opt, problems.params(), 2)
+    bad = jax.tree.map(lambda p: p * jnp.nan, params)
+    updates, state = jax.jit(opt.update)(bad, state, params)
+    assert state.epoch == 1
+    assert all(np.isfinite(u).all() for u in jax.tree.leaves(updates))
+    moved = any(np.any(u != 0) for u in jax.tree.leaves(updates))
+    assert moved == (correction_gradient == "average")
+
+
+def test_without_evidence():
+    # Gradients too small to move anything by eps: no quotient counts.
+    tiny = {"w": jnp.full(3, 1e-6), "b": jnp.full(2, 1e-6)}
+    for unobserved, gamma, move in (("clamp", 0.01, 50.0), ("skip", 1.0, 0.0)):
+        opt = ctagd_optax.ct_agd(
+            optax.sgd(1.0), 3, unobserved=unobserved, correction_gradient="last"
+        )
+        params = jax.tree.map(jnp.ones_like, tiny)
+        state = opt.init(params)
+        for _ in range(3):
+            updates, state = opt.update(tiny, state, params)
+        np.testing.assert_allclose(state.gamma, gamma, rtol=1e-6)
+        np.testing.assert_allclose(updates["w"], -(1 + move) * 1e-6, rtol=1e-5)
+        np.testing.assert_array_equal(state.info.observed, 0.0)
+
+
+def test_export_to_every_platform():
+    opt = ctagd_optax.ct_sgd(steps_per_epoch=4)
+
+    def step(params, state):
+        updates, state = opt.update(jax.grad(problems.loss)(params), state, params)
+        return optax.apply_updates(params, updates), state
+
+    params = problems.params()
+    exported = jax.export.export(jax.jit(step), platforms=("cpu", "cuda", "tpu"))(
+        params, opt.init(params)
+    )
+    assert exported.platforms == ("cpu", "cuda", "tpu")
+    expected = jax.jit(step)(params, opt.init(params))
+    actual = exported.call(params, opt.init(params))
+    jax.tree.map(np.testing.assert_allclose, actual, expected)

@@ -1,0 +1,29 @@
+"""Optax's own test suites pass on our optimizers."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize(
+    ("suite", "at_least"), [("contrib", 64), ("alias", 36), ("sharding", 14)]
+)
+def test_suite(suite, at_least):
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.optax_suites", suite],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr[-4000:]
+    ran = re.search(r"Ran (\d+) tests", run.stderr)
+    assert ran
+    assert int(ran[1]) >= at_least
+    skipped = re.search(r"skipped=(\d+)", run.stderr)
+    assert not skipped, f"{skipped[0]} of optax's tests did not run on our optimizers"
