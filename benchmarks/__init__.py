@@ -1,0 +1,1 @@
+"""Experiments with CT-AGD: what it does, what it costs, and its controls."""
