@@ -30,3 +30,14 @@ def strict_jax():
         jax.numpy_rank_promotion("raise"),
     ):
         yield
+
+
+@pytest.fixture
+def default_jax(strict_jax):
+    """JAX as a user finds it."""
+    with (
+        jax.enable_x64(False),
+        jax.numpy_dtype_promotion("standard"),
+        jax.numpy_rank_promotion("allow"),
+    ):
+        yield

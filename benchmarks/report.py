@@ -1,0 +1,114 @@
+"""Writes the tables of the README from the files under benchmarks/results.
+
+Usage: python -m benchmarks.report
+"""
+
+import json
+import pathlib
+import re
+from collections.abc import Iterable
+
+from benchmarks.files import whole
+
+ROOT = pathlib.Path(__file__).parent.parent
+README = ROOT / "README.md"
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def markdown(rows: Iterable[dict]) -> str:
+    """A Markdown table of rows that have the same keys."""
+    rows = list(rows)
+    lines = [
+        "| " + " | ".join(rows[0]) + " |",
+        "|---|" + "---:|" * (len(rows[0]) - 1),
+        *("| " + " | ".join(map(str, row.values())) + " |" for row in rows),
+    ]
+    return "\n".join(lines)
+
+
+def demo() -> str:
+    """The demo's table."""
+    results = json.loads((RESULTS / "demo" / "results.json").read_text())
+    caption = (
+        f"Test accuracy on digits, {results['seeds']} seeds, {results['epochs']} "
+        f"epochs of {results['steps_per_epoch']} steps; the column "
+        f"*to {results['target']:.0%}* is in epochs, ∞ if a seed missed it."
+    )
+    return f"{markdown(results['summary'])}\n\n{caption}"
+
+
+def memory() -> str:
+    """Bytes per parameter by option."""
+    rows = [{**row, "options": f"`{row['options']}`"} for row in _overhead()["memory"]]
+    return markdown(rows)
+
+
+def steps() -> str:
+    """Time of a step, relative to SGD."""
+    sizes = _overhead()["steps"]
+    names = next(iter(sizes.values()))["milliseconds"]
+    rows = [
+        {
+            "optimizer": f"`{name}`" if name != "copy" else "a copy of one vector",
+            **{
+                f"{int(size):,} parameters": f"{entry['milliseconds'][name]:.2f} ms "
+                f"({entry['against sgd'][name]:.1f}× sgd)"
+                for size, entry in sizes.items()
+            },
+        }
+        for name in names
+    ]
+    ratios = "; ".join(
+        f"at {int(size):,} parameters "
+        f"{entry['against the slowest of adan and prodigy']:.2f}× the slower of adan "
+        f"and prodigy, and {entry['against the bytes it must move']:.2f}× the time to "
+        "move its bytes once"
+        for size, entry in sizes.items()
+    )
+    return f"{markdown(rows)}\n\n`ct_agd(sgd)` takes {ratios}."
+
+
+def boundary() -> str:
+    """Time to close an epoch."""
+    parts = [
+        f"{entry['milliseconds']['close_epoch']:.0f} ms for {int(size):,} parameters, "
+        f"{entry['times faster']:.0f} times faster than with `jnp.quantile`"
+        for size, entry in _overhead()["boundary"].items()
+    ]
+    imports = _overhead()["import_milliseconds"]
+    return (
+        f"Closing an epoch takes {'; '.join(parts)}. `import ctagd_optax` takes "
+        f"{imports['ctagd_optax']:.0f} ms, {imports['optax']:.0f} ms of them for optax."
+    )
+
+
+def _overhead() -> dict:
+    return json.loads((RESULTS / "overhead.json").read_text())
+
+
+BLOCKS = {"demo": demo, "memory": memory, "steps": steps, "boundary": boundary}
+
+
+def render(text: str) -> str:
+    """The README's text with every generated block made anew."""
+    for name, make in BLOCKS.items():
+        pattern = rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)"
+        if not re.search(pattern, text, flags=re.DOTALL):
+            raise ValueError(f"README.md has no block {name!r}")
+        body = make()
+        text = re.sub(
+            pattern, lambda m, b=body: f"{m[1]}{b}\n{m[2]}", text, flags=re.DOTALL
+        )
+    return text
+
+
+def main() -> None:
+    """Rewrites the README."""
+    text = render(README.read_text())
+    with whole(README) as temporary:
+        temporary.write_text(text)
+    print(f"Wrote {README.name}")
+
+
+if __name__ == "__main__":
+    main()
