@@ -103,8 +103,8 @@ def close_epoch(
 
     Returns:
       ``(gamma, correction, info)``: :math:`\gamma`, one entry per tensor and 1 where
-      the quantile is undefined; the step :math:`\Delta\theta` to add to the parameters;
-      and the :class:`CurvatureInfo`.
+      the quantile is undefined; the step :math:`\Delta\theta` to add to the parameters,
+      0 where it would not be finite; and the :class:`CurvatureInfo`.
 
     Examples:
       >>> import jax, jax.numpy as jnp
@@ -120,37 +120,38 @@ def close_epoch(
       [2.4] [ 0.    -0.25  -0.125 -0.005] [0.75]
     """
     _check_choice("unobserved", unobserved, ("clamp", "skip"))
+    # Sums that overflowed both ways are no evidence.
+    observed = jax.tree.map(lambda h, o: o & ~jnp.isnan(h), *estimate)
+    raw = jax.tree.map(lambda h, o: jnp.where(o, h, 0), estimate.value, observed)
 
     def clamp(h):
-        low, high = (
-            jnp.asarray(curvature_min, h.dtype),
-            jnp.asarray(curvature_max, h.dtype),
-        )
+        low = jnp.asarray(curvature_min, h.dtype)
+        high = jnp.asarray(curvature_max, h.dtype)
         return jnp.clip(h, low, high)
 
-    curvature = jax.tree.map(clamp, estimate.value)
+    curvature = jax.tree.map(clamp, raw)
     if unobserved == "clamp":
-        used = jax.tree.map(jnp.ones_like, estimate.observed)
+        used = jax.tree.map(jnp.ones_like, observed)
         gamma = per_tensor(lambda h: tensor_quantile(h, quantile), curvature)
     else:
-        used = estimate.observed
+        used = observed
         gamma = per_tensor(
             lambda h, o: tensor_quantile(h, quantile, where=o), curvature, used
         )
     gamma = jnp.where(jnp.isfinite(gamma), gamma, 1.0)
 
     def correct(g, h, use):
-        rate = jnp.asarray(correction_rate, h.dtype)
-        return jnp.where(use, -rate * g.astype(h.dtype) / h, 0)
+        step = -jnp.asarray(correction_rate, h.dtype) * g.astype(h.dtype) / h
+        return jnp.where(use & jnp.isfinite(step), step, 0)
 
     correction = jax.tree.map(correct, gradients, curvature, used)
     info = CurvatureInfo(
-        observed=per_tensor(_share, estimate.observed),
+        observed=per_tensor(_share, observed),
         clamped_low=per_tensor(
-            lambda h, raw, use: _share(use & (raw < h)), curvature, estimate.value, used
+            lambda h, bound, use: _share(use & (h < bound)), raw, curvature, used
         ),
         clamped_high=per_tensor(
-            lambda h, raw, use: _share(use & (raw > h)), curvature, estimate.value, used
+            lambda h, bound, use: _share(use & (h > bound)), raw, curvature, used
         ),
         relative_correction=per_tensor(_relative_norm, correction, params),
         left_out=jnp.zeros(gamma.shape, jnp.int32) if left_out is None else left_out,

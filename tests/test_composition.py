@@ -298,6 +298,17 @@ def test_trees_with_none():
     assert state.epoch == 2
 
 
+def test_complex_parameters_in_two_parts():
+    opt = optax.contrib.split_real_and_imaginary(ct_sgd())
+    params = jnp.asarray([1.0 + 2.0j, -3.0 + 0.5j], jnp.complex64)
+    state = opt.init(params)
+    for _ in range(8 * T):
+        updates, state = jax.jit(opt.update)(params, state, params)
+        params = optax.apply_updates(params, updates)
+    assert np.abs(params).max() < 0.5
+    assert optax.tree.get(state, "gamma").shape == (2,)
+
+
 def test_scan_equals_a_python_loop():
     scanned, scanned_state = problems.train(ct_sgd(), problems.params(), 3 * T)
     opt, params = ct_sgd(), problems.params()

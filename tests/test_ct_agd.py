@@ -136,6 +136,19 @@ def test_a_nan_gradient_at_the_boundary_corrects_nothing_by_it(correction_gradie
     assert moved == (correction_gradient == "average")
 
 
+def test_quotients_that_overflow_both_ways_are_no_evidence():
+    opt = ctagd_optax.ct_agd(optax.sgd(0.0), 4, correction_rate=1e-38)
+    points = [0.0, 1e-2, 2e-2, 3e-2]
+    slopes = [0.0, 3e38, -3e38, 3e38]
+    state = opt.init(jnp.zeros(2, jnp.float32))
+    for x, g in zip(points, slopes, strict=True):
+        grads = jnp.asarray([g, x], jnp.float32)
+        updates, state = jax.jit(opt.update)(grads, state, jnp.full(2, x, jnp.float32))
+    assert np.isnan(state.evidence.curvature.quotient_sum[0])
+    np.testing.assert_allclose(state.info.observed, 0.5)
+    assert np.isfinite(updates).all()
+
+
 def test_without_evidence():
     # Gradients too small to move anything by eps: no quotient counts.
     tiny = {"w": jnp.full(3, 1e-6), "b": jnp.full(2, 1e-6)}
