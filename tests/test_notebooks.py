@@ -10,6 +10,8 @@ NOTEBOOKS = sorted((pathlib.Path(__file__).parent.parent / "notebooks").glob("*.
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_stripped_and_closing_with_assertions(path):
-    code = [c for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"]
+    code = [
+        c for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"
+    ]
     assert all(c["outputs"] == [] and c["execution_count"] is None for c in code)
     assert "assert " in "".join(code[-1]["source"])
