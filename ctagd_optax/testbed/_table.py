@@ -1,0 +1,495 @@
+"""The paper's testbed table, ours and theirs side by side."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from ctagd_optax.testbed._internals import CTAGDSettings
+from ctagd_optax.testbed._landscape import LandscapeConfig
+from ctagd_optax.testbed._optimizers import TABLE_OPTIMIZERS, get_optimizer
+from ctagd_optax.testbed._runner import (
+    Interval,
+    Result,
+    RunConfig,
+    Simulator,
+    make_landscapes,
+    simulate,
+)
+from ctagd_optax.testbed._tuning import Trial, TuningConfig, tune
+
+SETTINGS = ("drifting", "stationary")
+
+_PAPER: dict[str, dict[str, dict[str, Interval]]] = {
+    name: {
+        "drifting": {
+            "final": Interval(*final),
+            "steps": Interval(*steps),
+            "gap": Interval(*gap),
+        },
+        "stationary": {
+            "final": Interval(*final_stationary),
+            "steps": Interval(*steps_stationary),
+            "seconds": Interval(*seconds),
+        },
+    }
+    for name, final, steps, gap, final_stationary, steps_stationary, seconds in (
+        (
+            "CT-AGD",
+            (-4.10, 1.29),
+            (117.47, 19.70),
+            (2.31, 0.91),
+            (-6.33, 1.61),
+            (144.93, 25.16),
+            (0.49, 0.08),
+        ),
+        (
+            "CT-AGD (Adam)",
+            (-4.61, 1.13),
+            (137.47, 27.96),
+            (1.66, 0.90),
+            (-5.75, 2.15),
+            (128.07, 49.40),
+            (0.43, 0.16),
+        ),
+        (
+            "SGD",
+            (-3.93, 1.10),
+            (138.73, 24.54),
+            (2.81, 0.55),
+            (-6.52, 1.56),
+            (150.73, 15.43),
+            (0.52, 0.06),
+        ),
+        (
+            "Adam",
+            (-4.31, 1.30),
+            (156.53, 24.35),
+            (2.08, 0.76),
+            (-5.49, 2.33),
+            (152.07, 33.91),
+            (0.54, 0.12),
+        ),
+        (
+            "L-BFGS",
+            (-3.87, 1.41),
+            (278.93, 189.92),
+            (2.15, 0.97),
+            (-5.19, 2.48),
+            (51.07, 0.13),
+            (0.33, 0.14),
+        ),
+    )
+}
+_PAPER_FAILURES = {("L-BFGS", "drifting"): 3}
+_PAPER_RUNS = 15
+
+# What the paper says of its table, as "the first takes fewer steps than the second".
+_CLAIMS = (
+    ("CT-AGD", "SGD", "drifting"),
+    ("CT-AGD", "SGD", "stationary"),
+    ("CT-AGD (Adam)", "Adam", "drifting"),
+    ("CT-AGD (Adam)", "Adam", "stationary"),
+    ("SGD", "L-BFGS", "drifting"),
+    ("L-BFGS", "SGD", "stationary"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One optimizer in one setting.
+
+    Attributes:
+      result: all its runs.
+      setting: "drifting" or "stationary".
+      trials: the learning-rate search; empty for the paper's rate.
+    """
+
+    result: Result
+    setting: str
+    trials: tuple[Trial, ...]
+
+    @property
+    def name(self) -> str:
+        """The optimizer."""
+        return self.result.name
+
+    @property
+    def paper(self) -> dict[str, Interval]:
+        """The paper's numbers; empty where it has none."""
+        return _PAPER.get(self.name, {}).get(self.setting, {})
+
+    @property
+    def ours(self) -> dict[str, Interval]:
+        """Our numbers over the runs that converged."""
+        result = self.result
+        ours = {
+            "final": result.interval(result.final),
+            "steps": result.interval(result.steps),
+        }
+        if self.setting == "drifting":
+            ours["gap"] = result.interval(result.gap)
+        return ours
+
+    def count(self, status: str) -> int:
+        """Runs that ended this way."""
+        return int(np.sum(self.result.status == status))
+
+    @property
+    def failures(self) -> int:
+        """Runs that did not converge."""
+        return self.result.runs - self.count("converged")
+
+    @property
+    def seconds_per_run(self) -> float:
+        """Wall time of a run within its batch, without compilation."""
+        return self.result.seconds / self.result.runs
+
+    def agreement(self) -> dict[str, bool]:
+        """For each number the paper has: whether ours is the same up to chance."""
+        return {
+            key: agree(value, self.paper[key])
+            for key, value in self.ours.items()
+            if key in self.paper
+        }
+
+
+def agree(ours: Interval, paper: Interval) -> bool:
+    """Whether two means differ by no more than the 95 % interval of a difference.
+
+    That interval has the half-width √(a² + b²) for half-widths a and b. The paper does
+    not say what its ± is; it is taken for a 95 % interval.
+
+    Examples:
+      >>> from ctagd_optax.testbed import Interval
+      >>> from ctagd_optax.testbed._table import agree
+      >>> agree(Interval(1.0, 3.0), Interval(5.0, 4.0))
+      True
+      >>> agree(Interval(1.0, 3.0), Interval(6.1, 4.0))
+      False
+    """
+    half = math.hypot(ours.half, paper.half)
+    return bool(abs(ours.mean - paper.mean) <= half)  # False where ours is undefined
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """The testbed table; ``str()`` of it is text, ``to_json()`` is data.
+
+    Attributes:
+      rows: one per optimizer and setting.
+      mode: "tuned" or "paper".
+      runs: landscapes per row.
+      seed: the experiment's seed.
+      landscape: constants of the landscape.
+      config: when a run is over.
+      tuning: the learning-rate search.
+      settings: CT-AGD's constants.
+      tuning_seconds: time of all searches.
+      compile_seconds: time of all compilations.
+    """
+
+    rows: tuple[Row, ...]
+    mode: str
+    runs: int
+    seed: int
+    landscape: LandscapeConfig
+    config: RunConfig
+    tuning: TuningConfig
+    settings: CTAGDSettings
+    tuning_seconds: float
+    compile_seconds: float
+
+    @property
+    def run_seconds(self) -> float:
+        """Time of all runs of the table, without compilation and search."""
+        return sum(row.result.seconds for row in self.rows)
+
+    def select(self, setting: str) -> list[Row]:
+        """The rows of one setting."""
+        return [row for row in self.rows if row.setting == setting]
+
+    def find(self, name: str, setting: str) -> Row | None:
+        """The row of one optimizer, or None."""
+        return next((row for row in self.select(setting) if row.name == name), None)
+
+    def agreement(self) -> str:
+        """A plain line on where ours and the paper's numbers agree and where not."""
+        yes, no = [], []
+        for row in self.rows:
+            for key, same in row.agreement().items():
+                (yes if same else no).append(f"{row.name} {key} ({row.setting})")
+        line = (
+            f"{len(yes)} of {len(yes) + len(no)} numbers agree with the paper's up to "
+            "chance."
+        )
+        for word, items in (("Agree", yes), ("Differ", no)):
+            if items:
+                line += f" {word}: {'; '.join(items)}."
+        return line
+
+    def claims(self) -> list[str]:
+        """What the paper says of steps, tested on the same landscapes in pairs."""
+        lines = []
+        for first, second, setting in _CLAIMS:
+            a, b = self.find(first, setting), self.find(second, setting)
+            if a is None or b is None:
+                continue
+            paper = a.paper["steps"].mean - b.paper["steps"].mean
+            lines.append(
+                f"{setting}: {first} takes fewer steps than {second} (paper "
+                f"{paper:+.0f}): {_verdict(a.result, b.result)}"
+            )
+        return lines
+
+    def controls(self) -> list[str]:
+        """What curvature adds: CT-AGD against the bare schedule γ = λ_min."""
+        lines = []
+        for setting in SETTINGS:
+            a, b = self.find("CT-AGD", setting), self.find("γ = λ_min", setting)
+            if a is not None and b is not None:
+                lines.append(
+                    f"{setting}: CT-AGD takes fewer steps than the γ = λ_min control, "
+                    f"which has no curvature: {_verdict(a.result, b.result)}"
+                )
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as JSON data, run by run; a number that is undefined is null."""
+        return {
+            "mode": self.mode,
+            "runs": self.runs,
+            "seed": self.seed,
+            "landscape": dataclasses.asdict(self.landscape),
+            "run_config": dataclasses.asdict(self.config),
+            "ct_agd": dataclasses.asdict(self.settings),
+            "tuning": {
+                **dataclasses.asdict(self.tuning),
+                "budget": self.tuning.budget(),
+            },
+            "versions": {"jax": jax.__version__, "optax": optax.__version__},
+            "seconds": {
+                "compile": self.compile_seconds,
+                "tuning": self.tuning_seconds,
+                "runs": self.run_seconds,
+            },
+            "rows": [_row_json(row) for row in self.rows],
+            "agreement": self.agreement(),
+            "claims": self.claims(),
+            "controls": self.controls(),
+        }
+
+    def __str__(self) -> str:
+        rates = (
+            f"each optimizer's comes from the same search, {self.tuning.budget()} per "
+            "setting"
+            if self.mode == "tuned"
+            else "the paper's, not searched"
+        )
+        total = self.run_seconds + self.tuning_seconds
+        parts = [
+            f"Testbed: {self.runs} landscapes per setting, seed {self.seed}, mode "
+            f"{self.mode}\nLearning rates: {rates}.",
+            _section(
+                "Drifting: test loss, steps and gap at the end",
+                self.select("drifting"),
+                ("final", "steps", "gap"),
+            ),
+            _section(
+                "Stationary: value and steps at the end",
+                self.select("stationary"),
+                ("final", "steps"),
+            ),
+            "Means ± 95 % intervals over the runs that converged; every failure is "
+            "counted beside them\nand leaves easier runs in the mean. One L-BFGS step "
+            "holds a whole line search.",
+            "Agreement: " + self.agreement(),
+            "\n".join(["The paper's claims, in pairs on the same landscapes:"]
+                      + [f"  {line}" for line in self.claims() + self.controls()]),
+            f"Time: {total:.2f} s after compilation (search {self.tuning_seconds:.2f} "
+            f"s, table {self.run_seconds:.2f} s); compilation {self.compile_seconds:.1f}"
+            " s, once per optimizer.",
+        ]
+        return "\n\n".join(parts)
+
+
+def make_table(
+    *,
+    runs: int = 15,
+    seed: int = 0,
+    mode: str = "tuned",
+    extra: Sequence[str] = (),
+    landscape: LandscapeConfig | None = None,
+    config: RunConfig | None = None,
+    tuning: TuningConfig | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Table:
+    """Runs the paper's testbed table.
+
+    Args:
+      runs: landscapes per setting.
+      seed: which landscapes.
+      mode: "tuned" searches every learning rate in the same way; "paper" takes the
+        paper's, and searches only where the paper has none.
+      extra: names of further optimizers, see :func:`get_optimizer`.
+      landscape: constants of the landscape.
+      config: when a run is over.
+      tuning: the search.
+      progress: called with the name of each optimizer before it runs.
+
+    Returns:
+      The :class:`Table`.
+
+    Examples:
+      >>> from ctagd_optax import testbed
+      >>> table = testbed.make_table(runs=2, mode="paper")  # doctest: +SKIP
+    """
+    if mode not in ("tuned", "paper"):
+        raise ValueError(f"mode must be 'tuned' or 'paper', got {mode!r}")
+    landscape = landscape or LandscapeConfig()
+    config = config or RunConfig()
+    tuning = tuning or TuningConfig()
+    settings = CTAGDSettings(steps_per_epoch=landscape.train_snapshots)
+    names = list(dict.fromkeys([*TABLE_OPTIMIZERS, *extra]))
+    optimizers = [get_optimizer(name, settings).for_mode(mode) for name in names]
+    landscapes = {
+        "drifting": (landscape, make_landscapes(runs, seed, landscape)),
+        "stationary": (
+            landscape.stationary(),
+            make_landscapes(runs, seed, landscape.stationary()),
+        ),
+    }
+    rows, tuning_seconds, compile_seconds = [], 0.0, 0.0
+    for optimizer in optimizers:
+        if progress is not None:
+            progress(optimizer.name)
+        simulator = Simulator(optimizer, config, batch=runs)
+        for setting, (constants, batch) in landscapes.items():
+            rate, trials = optimizer.paper_rate, []
+            if mode == "tuned" or rate is None:
+                rate, trials, seconds = tune(simulator, constants, seed, tuning)
+                tuning_seconds += seconds
+            result = simulate(simulator, batch, rate)
+            rows.append(Row(result, setting, tuple(trials)))
+        compile_seconds += simulator.compile_seconds
+    return Table(
+        rows=tuple(rows),
+        mode=mode,
+        runs=runs,
+        seed=seed,
+        landscape=landscape,
+        config=config,
+        tuning=tuning,
+        settings=settings,
+        tuning_seconds=tuning_seconds,
+        compile_seconds=compile_seconds,
+    )
+
+
+def _verdict(first: Result, second: Result) -> str:
+    """Tests "first takes fewer steps" on the landscapes where both converged."""
+    both = first.converged & second.converged
+    failed = (
+        f"{int((~first.converged).sum())} and {int((~second.converged).sum())} failed"
+    )
+    n = int(both.sum())
+    if n < 2:
+        return f"cannot be tested, both converged on {n} landscapes ({failed})"
+    difference = Interval.of(first.steps[both] - second.steps[both])
+    if difference.mean + difference.half < 0:
+        word = "holds"
+    elif difference.mean - difference.half > 0:
+        word = "the opposite holds"
+    else:
+        word = "not shown"
+    return (
+        f"{word}, ours {difference.mean:+.0f} ± {difference.half:.0f} on {n} landscapes "
+        f"({failed})"
+    )
+
+
+def _section(title: str, rows: list[Row], keys: tuple[str, ...]) -> str:
+    header = ("optimizer", "rate", *keys, "failed", "s/run")
+    cells = [header]
+    for row in rows:
+        ours = row.ours
+        cells.append(
+            (
+                row.name,
+                f"{row.result.learning_rate:g}",
+                *(str(ours[key]) for key in keys),
+                _failures(row),
+                f"{row.seconds_per_run:.4f}",
+            )
+        )
+        if row.paper:
+            paper, same = row.paper, row.agreement()
+            failed = _PAPER_FAILURES.get((row.name, row.setting), 0)
+            cells.append(
+                (
+                    "  paper",
+                    "",
+                    *(f"{paper[k]} {'=' if same[k] else '≠'}" for k in keys),
+                    f"{failed} of {_PAPER_RUNS}",
+                    f"{paper['seconds'].mean:.2f}" if "seconds" in paper else "",
+                )
+            )
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for cell in cells:
+        texts = []
+        for i, (text, width) in enumerate(zip(cell, widths, strict=True)):
+            if 2 <= i < 2 + len(keys):
+                # Signs hang in the margin, so that numbers line up.
+                hang = text if text.endswith((" =", " ≠")) else text + "  "
+                texts.append(hang.rjust(width + 2))
+            else:
+                texts.append(text.ljust(width) if i == 0 else text.rjust(width))
+        lines.append("  ".join(texts).rstrip())
+    lines.insert(1, "─" * max(map(len, lines)))
+    return "\n".join([title, *lines])
+
+
+def _failures(row: Row) -> str:
+    text = f"{row.failures} of {row.result.runs}"
+    if diverged := row.count("diverged"):
+        text += f" ({diverged} diverged)"
+    return text
+
+
+def _row_json(row: Row) -> dict[str, Any]:
+    result = row.result
+    return {
+        "optimizer": row.name,
+        "setting": row.setting,
+        "learning_rate": result.learning_rate,
+        "ours": _intervals_json(row.ours),
+        "paper": _intervals_json(row.paper),
+        "agrees": row.agreement(),
+        "converged": row.count("converged"),
+        "diverged": row.count("diverged"),
+        "unsettled": row.count("unsettled"),
+        "seconds_per_run": row.seconds_per_run,
+        "trials": [dataclasses.asdict(trial) for trial in row.trials],
+        "per_run": {
+            "final": [_number(x) for x in result.final],
+            "gap": [_number(x) for x in result.gap],
+            "steps": result.steps.tolist(),
+            "status": result.status.tolist(),
+        },
+    }
+
+
+def _intervals_json(intervals: dict[str, Interval]) -> dict[str, Any]:
+    return {
+        key: {"mean": _number(value.mean), "half": _number(value.half)}
+        for key, value in intervals.items()
+    }
+
+
+def _number(x: float) -> float | None:
+    return round(float(x), 6) if math.isfinite(x) else None
