@@ -15,6 +15,7 @@ from ctagd_optax.testbed._optimizers import (
     newton,
     optax_optimizers,
 )
+from ctagd_optax.testbed._plots import animate, plot
 from ctagd_optax.testbed._runner import (
     Interval,
     Result,
@@ -22,5 +23,33 @@ from ctagd_optax.testbed._runner import (
     make_landscapes,
     run,
 )
-from ctagd_optax.testbed._table import Row, Table, make_table
+from ctagd_optax.testbed._table import Row, Table, compare, make_table
 from ctagd_optax.testbed._tuning import Trial, TuningConfig
+
+__all__ = [
+    "TABLE_OPTIMIZERS",
+    "CTAGDSettings",
+    "Internals",
+    "Interval",
+    "Landscape",
+    "LandscapeConfig",
+    "Optimizer",
+    "Result",
+    "Row",
+    "RunConfig",
+    "Snapshots",
+    "Table",
+    "Trial",
+    "TuningConfig",
+    "animate",
+    "compare",
+    "get_optimizer",
+    "inner_iterations",
+    "make_landscapes",
+    "make_table",
+    "newton",
+    "optax_optimizers",
+    "plot",
+    "run",
+    "surface",
+]

@@ -204,7 +204,7 @@ def get_optimizer(name: str, settings: CTAGDSettings | None = None) -> Optimizer
       'CT-AGD'
       >>> testbed.get_optimizer("adamm")
       Traceback (most recent call last):
-      ValueError: unknown optimizer 'adamm'; did you mean adam, adamw, radam?
+      ValueError: unknown optimizer 'adamm'; did you mean adam, radam, adamw?
     """
     own = _roster(settings or CTAGDSettings())
     key = name.strip().lower()
@@ -215,7 +215,7 @@ def get_optimizer(name: str, settings: CTAGDSettings | None = None) -> Optimizer
         if prefix + key in found:
             return found[prefix + key]
     short = {k.rpartition(".")[2] for k in found}
-    close = difflib.get_close_matches(key.rpartition(".")[2], [*own, *sorted(short)])
+    close = difflib.get_close_matches(key.rpartition(".")[2], sorted({*own, *short}))
     advice = (
         f"did you mean {', '.join(close)}?"
         if close

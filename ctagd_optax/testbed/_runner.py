@@ -1,6 +1,7 @@
 """Runs an optimizer on many landscapes at once and records everything."""
 
 import dataclasses
+import functools
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -58,10 +59,14 @@ class RunConfig:
     def __post_init__(self):
         for name in ("max_steps", "patience"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+                raise ValueError(
+                    f"{name} must be at least 1, got {getattr(self, name)}"
+                )
         for name in ("tolerance", "rise", "escape"):
             if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+                raise ValueError(
+                    f"{name} must be at least 0, got {getattr(self, name)}"
+                )
 
 
 class Record(NamedTuple):
@@ -121,13 +126,14 @@ class Simulator:
           status codes, and the seconds it took.
         """
         runs = len(rates)
+        landscapes = jax.tree.map(np.asarray, landscapes)
         dtype = landscapes.start.dtype
         parts, seconds = [], 0.0
         for begin in range(0, runs, self.batch):
             # The last batch is filled up with repetitions, which are cut off again.
             index = np.minimum(np.arange(begin, begin + self.batch), runs - 1)
             batch = jax.tree.map(lambda x, index=index: x[index], landscapes)
-            part, elapsed = self._run(batch, jnp.asarray(rates[index], dtype))
+            part, elapsed = self._run(batch, rates[index].astype(dtype))
             parts.append(part)
             seconds += elapsed
         record, steps, status = jax.tree.map(
@@ -193,7 +199,9 @@ class Simulator:
         theta, state = carry.record.theta, carry.state
 
         def loss(x, obj_fn=None):
-            del obj_fn  # Optax's line search wants value_fn to take every extra argument
+            del (
+                obj_fn
+            )  # Optax's line search wants value_fn to take every extra argument
             return landscape.train_loss(x, t)
 
         optimizer = optax.with_extra_args_support(self.optimizer.make(rate))
@@ -345,7 +353,7 @@ class Result:
 
     def landscape(self, run: int = 0) -> Landscape:
         """The landscape of one run."""
-        return jax.tree.map(lambda x: x[run], self.landscapes)
+        return jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[run]), self.landscapes)
 
     def __str__(self) -> str:
         failed = {
@@ -392,7 +400,7 @@ def make_landscapes(
       purpose: "test", or "tuning" for landscapes that share nothing with those.
 
     Returns:
-      A landscape with a leading axis.
+      A landscape with a leading axis, of NumPy arrays.
 
     Examples:
       >>> from ctagd_optax import testbed
@@ -402,8 +410,12 @@ def make_landscapes(
     if runs < 1:
         raise ValueError(f"runs must be at least 1, got {runs}")
     key = jax.random.fold_in(jax.random.key(seed), ("test", "tuning").index(purpose))
-    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(runs))
-    return jax.jit(jax.vmap(lambda k: Landscape.create(k, config)))(keys)
+    drawn = [_create(jax.random.fold_in(key, i), config) for i in range(runs)]
+    return jax.tree.map(lambda *x: np.stack(x), *drawn)
+
+
+# One at a time: a single compilation serves any number of runs.
+_create = functools.partial(jax.jit, static_argnums=1)(Landscape.create)
 
 
 def run(

@@ -23,11 +23,11 @@ class TuningConfig:
     Examples:
       >>> from ctagd_optax import testbed
       >>> print(testbed.TuningConfig().budget())
-      7 learning rates from 0.001 to 1, each on 5 tuning landscapes: 35 runs
+      7 learning rates from 0.001 to 1, each on 6 tuning landscapes: 42 runs
     """
 
     rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
-    landscapes: int = 5
+    landscapes: int = 6
     slack: float = 0.25
 
     def __post_init__(self):
@@ -86,7 +86,7 @@ def tune(
     rates = np.repeat(config.rates, config.landscapes)
     index = np.tile(np.arange(config.landscapes), len(config.rates))
     record, steps, status, seconds = simulator(
-        jax.tree.map(lambda x: x[index], landscapes), rates
+        jax.tree.map(lambda x: np.asarray(x)[index], landscapes), rates
     )
     trials = []
     for rate in config.rates:
