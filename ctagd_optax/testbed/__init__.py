@@ -1,5 +1,6 @@
 """The paper's drifting landscape, on which any Optax optimizer can be watched."""
 
+from ctagd_optax.testbed._explore import explore_page
 from ctagd_optax.testbed._internals import CTAGDSettings, Internals
 from ctagd_optax.testbed._landscape import (
     Landscape,
@@ -43,6 +44,7 @@ __all__ = [
     "TuningConfig",
     "animate",
     "compare",
+    "explore_page",
     "get_optimizer",
     "inner_iterations",
     "make_landscapes",

@@ -58,7 +58,7 @@ def plot(results: Sequence[Result], *, run: int = 0) -> Any:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-    _check_run(results, run)
+    check_run(results, run)
     landscape = results[0].landscape(run)
     figure = Figure(figsize=(12, 6.2), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.15))
@@ -141,7 +141,7 @@ def animate(
     from matplotlib.animation import FFMpegWriter, PillowWriter
     from matplotlib.figure import Figure
 
-    _check_run(results, run)
+    check_run(results, run)
     check_movie(path)
     landscape = results[0].landscape(run)
     steps = min(steps, max(int(result.steps[run]) for result in results))
@@ -210,7 +210,8 @@ def check_movie(path: str | Path) -> None:
         raise ValueError("an .mp4 film needs ffmpeg, which is not installed; use .gif")
 
 
-def _check_run(results: Sequence[Result], run: int) -> None:
+def check_run(results: Sequence[Result], run: int) -> None:
+    """Raises a ValueError where there is nothing to draw."""
     if not results:
         raise ValueError("results must not be empty")
     if not 0 <= run < results[0].runs:
