@@ -161,7 +161,7 @@ def _table(options: argparse.Namespace) -> None:
         runs=options.runs,
         seed=options.seed,
         mode=options.mode,
-        extra=names,
+        optimizers=list(dict.fromkeys([*TABLE_OPTIMIZERS, *names])),
         progress=progress,
     )
     if sys.stderr.isatty():

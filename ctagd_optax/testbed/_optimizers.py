@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import optax
 import optax.contrib
-from jax.typing import ArrayLike
 
 from ctagd_optax.testbed._internals import CTAGDSettings
 
@@ -139,7 +138,7 @@ def inner_iterations(
     return optax.GradientTransformationExtraArgs(optimizer.init, update)
 
 
-def _momentum_sgd(rate: ArrayLike) -> optax.GradientTransformation:
+def _momentum_sgd(rate: Any) -> optax.GradientTransformation:
     return optax.sgd(rate, momentum=0.85)
 
 

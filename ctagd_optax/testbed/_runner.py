@@ -1,7 +1,6 @@
 """Runs an optimizer on many landscapes at once and records everything."""
 
 import dataclasses
-import functools
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -141,7 +140,7 @@ class Simulator:
         )
         return record, steps, status, seconds
 
-    def _run(self, landscapes: Landscape, rates: jax.Array) -> tuple[Any, float]:
+    def _run(self, landscapes: Landscape, rates: np.ndarray) -> tuple[Any, float]:
         # Some of Optax's optimizers mix types or ranks, whatever the caller's settings.
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
             if self._compiled is None:
@@ -211,7 +210,7 @@ class Simulator:
         updates, new_state = optimizer.update(
             grad, state, theta, value=value, grad=grad, value_fn=loss, obj_fn=loss
         )
-        moved = optax.apply_updates(theta, updates)
+        moved: Any = optax.apply_updates(theta, updates)
         distance = jnp.linalg.norm(moved - landscape.train.target[0])
         train = landscape.train_average(moved)
         inside = jnp.isfinite(train) & (distance <= self.config.escape)
@@ -410,12 +409,10 @@ def make_landscapes(
     if runs < 1:
         raise ValueError(f"runs must be at least 1, got {runs}")
     key = jax.random.fold_in(jax.random.key(seed), ("test", "tuning").index(purpose))
-    drawn = [_create(jax.random.fold_in(key, i), config) for i in range(runs)]
+    # One at a time and not jitted: its small operations are compiled once, whatever
+    # the number of runs and the constants are.
+    drawn = [Landscape.create(jax.random.fold_in(key, i), config) for i in range(runs)]
     return jax.tree.map(lambda *x: np.stack(x), *drawn)
-
-
-# One at a time: a single compilation serves any number of runs.
-_create = functools.partial(jax.jit, static_argnums=1)(Landscape.create)
 
 
 def run(
