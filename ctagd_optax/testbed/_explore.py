@@ -37,7 +37,11 @@ def explore_page(results: Sequence[Result], *, run: int = 0) -> str:
         ) from error
 
     check_run(results, run)
-    template = resources.files(__package__).joinpath("explore.html").read_text("utf-8")
+    template = (
+        resources.files("ctagd_optax.testbed")
+        .joinpath("explore.html")
+        .read_text("utf-8")
+    )
     data = json.dumps(page_data(results, run), separators=(",", ":"), allow_nan=False)
     # A "</script>" inside a name would end the script.
     data = data.replace("</", "<\\/")

@@ -97,7 +97,7 @@ class CTAGDSettings:
         return Internals(
             gamma=gamma[0],
             curvature=jnp.where(estimate.observed, clamped, jnp.nan),
-            correction=jnp.where(closed, correction, 0),
+            correction=jnp.where(closed, jnp.asarray(correction), 0),
             closed=closed,
         )
 

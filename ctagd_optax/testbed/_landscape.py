@@ -191,8 +191,12 @@ class Landscape:
         lumps, snapshots = config.lumps, config.train_snapshots + config.test_snapshots
         first_key, center_key, drift_key = jax.random.split(key, 3)
 
-        # Drawn in three blocks: a call of its own for each item compiles for seconds.
-        shares = iter(jnp.split(*_cuts(first_key, (1, 2, lumps, lumps, lumps, 1, 1))))
+        # In three blocks, as a call of its own for each item compiles for seconds; and
+        # in float32, so that a key stands for one landscape in any precision.
+        dtype = jnp.zeros(()).dtype
+        ends = tuple(itertools.accumulate((1, 2, lumps, lumps, lumps, 1, 1)))
+        share = jax.random.uniform(first_key, (ends[-1],), jnp.float32).astype(dtype)
+        shares = iter(jnp.split(share, ends[:-1]))
 
         def uniform(limits):
             low, high = limits
@@ -203,10 +207,11 @@ class Landscape:
         amplitude, scale = uniform(config.amplitude), uniform(config.scale)
         negative = next(shares) < config.negative
         [distance], [angle] = uniform(config.start_distance), uniform((0, 2 * jnp.pi))
-        center = target[None] + config.spread * jax.random.normal(
-            center_key, (lumps, 2)
-        )
-        drift = jax.random.normal(drift_key, (snapshots - 1, 4 * lumps + 2))
+        offset = jax.random.normal(center_key, (lumps, 2), jnp.float32).astype(dtype)
+        center = target[None] + config.spread * offset
+        drift = jax.random.normal(
+            drift_key, (snapshots - 1, 4 * lumps + 2), jnp.float32
+        ).astype(dtype)
         center_drift, amplitude_drift, scale_drift, target_drift = jnp.split(
             drift, (2 * lumps, 3 * lumps, 4 * lumps), axis=1
         )
@@ -277,12 +282,6 @@ def surface(
     """
     points = jnp.stack(jnp.meshgrid(x, y), axis=-1)
     return jax.vmap(jax.vmap(loss))(points)
-
-
-def _cuts(key: jax.Array, sizes: tuple[int, ...]) -> tuple[jax.Array, tuple[int, ...]]:
-    """Uniform numbers for pieces of these sizes, and where to cut between them."""
-    ends = tuple(itertools.accumulate(sizes))
-    return jax.random.uniform(key, (ends[-1],)), ends[:-1]
 
 
 def _wander(first: jax.Array, steps: jax.Array) -> jax.Array:

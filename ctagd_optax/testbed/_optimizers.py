@@ -74,8 +74,9 @@ def newton(
     """
 
     def direction() -> optax.GradientTransformationExtraArgs:
-        def update(updates, state, params=None, *, value_fn, **extra_args):
+        def update(updates, state, params=None, *, value_fn: Any = None, **extra_args):
             del extra_args
+            _check_value_fn(value_fn)
             return jnp.linalg.solve(jax.hessian(value_fn)(params), updates), state
 
         return optax.GradientTransformationExtraArgs(
@@ -115,8 +116,9 @@ def inner_iterations(
     """
     optimizer = optax.with_extra_args_support(optimizer)
 
-    def update(updates, state, params=None, *, value_fn, **extra_args):
+    def update(updates, state, params=None, *, value_fn: Any = None, **extra_args):
         del updates, extra_args
+        _check_value_fn(value_fn)
         value_and_grad = jax.value_and_grad(value_fn)
 
         def unfinished(carry):
@@ -136,6 +138,14 @@ def inner_iterations(
         return jax.tree.map(jnp.subtract, end, params), state
 
     return optax.GradientTransformationExtraArgs(optimizer.init, update)
+
+
+def _check_value_fn(value_fn: Any) -> None:
+    if value_fn is None:
+        raise ValueError(
+            "value_fn must be given: call update(gradients, state, params, "
+            "value_fn=loss)"
+        )
 
 
 def _momentum_sgd(rate: Any) -> optax.GradientTransformation:

@@ -67,6 +67,7 @@ def plot(results: Sequence[Result], *, run: int = 0) -> Any:
         ax=left,
         label="test loss",
         shrink=0.9,
+        format="%.0f",
     )
     end = max(int(result.steps[run]) for result in results)
     highest = float(results[0].test_loss[run, 0])
@@ -137,9 +138,10 @@ def animate(
     Raises:
       ValueError: the format is unknown, or is mp4 without ffmpeg.
     """
-    import matplotlib
-    from matplotlib.animation import FFMpegWriter, PillowWriter
+    from matplotlib.animation import FFMpegWriter
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from PIL import Image
 
     check_run(results, run)
     check_movie(path)
@@ -154,49 +156,79 @@ def animate(
         return surface(lambda theta: landscape.train_loss(theta, t), x, y)
 
     surfaces = np.asarray(jax.jit(jax.vmap(snapshot))(jnp.arange(snapshots)))
+    levels = np.linspace(*_levels(surfaces), 12)
     palette = colors([result.name for result in results])
-    with matplotlib.rc_context({"savefig.bbox": "standard"}):
-        figure = Figure(figsize=(6.4, 6.0), dpi=64)
-        axes = figure.add_axes((0.02, 0.02, 0.96, 0.9))
-        writer = (
-            FFMpegWriter(fps=frames_per_second)
-            if Path(path).suffix.lower() == ".mp4"
-            else PillowWriter(fps=frames_per_second)
+    figure = Figure(figsize=(6.4, 6.8), dpi=64)
+    canvas = FigureCanvasAgg(figure)
+    axes = figure.add_axes((0.02, 0.02, 0.96, 0.9))
+
+    def draw(t: int) -> None:
+        axes.clear()
+        # A step was made on the snapshot before it; at the start the first one waits.
+        seen = max(t - 1, 0) % snapshots
+        axes.contourf(
+            x, y, surfaces[seen], levels=levels, cmap="Blues_r", extend="both"
         )
-        levels = np.linspace(*_levels(surfaces), 16)
+        for result, color in zip(results, palette, strict=True):
+            walked = result.paths[run, : t + 1]
+            axes.plot(*walked.T, color=color, linewidth=1.4, alpha=0.6)
+            axes.plot(
+                *_into_frame(walked[-1], cx, cy, half),
+                marker="o",
+                color=color,
+                markersize=10,
+                markeredgecolor="white",
+                linestyle="none",
+                label=result.name,
+            )
+        axes.set(
+            xlim=(cx - half, cx + half),
+            ylim=(cy - half, cy + half),
+            xticks=[],
+            yticks=[],
+            aspect="equal",
+        )
+        axes.set_title(f"step {t}, train snapshot {seen + 1} of {snapshots}")
+        axes.legend(loc="upper right", framealpha=0.85, fontsize=9)
+
+    if Path(path).suffix.lower() == ".mp4":
+        writer = FFMpegWriter(fps=frames_per_second)
         with writer.saving(figure, str(path), dpi=figure.dpi):
             for t in range(steps + 1):
-                axes.clear()
-                axes.contourf(
-                    x,
-                    y,
-                    surfaces[t % snapshots],
-                    levels=levels,
-                    cmap="Blues_r",
-                    extend="both",
-                )
-                for result, color in zip(results, palette, strict=True):
-                    walked = result.paths[run, : t + 1]
-                    axes.plot(*walked.T, color=color, linewidth=1.6)
-                    axes.plot(
-                        *_into_frame(walked[-1], cx, cy, half),
-                        marker="o",
-                        color=color,
-                        markersize=9,
-                        markeredgecolor="white",
-                        linestyle="none",
-                        label=result.name,
-                    )
-                axes.set(
-                    xlim=(cx - half, cx + half),
-                    ylim=(cy - half, cy + half),
-                    xticks=[],
-                    yticks=[],
-                    aspect="equal",
-                )
-                axes.set_title(f"step {t}, train snapshot {t % snapshots + 1}")
-                axes.legend(loc="upper right", framealpha=0.85, fontsize=9)
+                draw(t)
                 writer.grab_frame()
+        return
+    images, gif_colors = [], _gif_palette(palette)
+    for t in range(steps + 1):
+        draw(t)
+        canvas.draw()
+        image = Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
+        # Few colours and no dithering: a third of the size, and calm areas.
+        images.append(image.quantize(palette=gif_colors, dither=Image.Dither.NONE))
+    images[0].save(
+        path,
+        format="GIF",
+        save_all=True,
+        append_images=images[1:],
+        duration=1000 // frames_per_second,
+        loop=0,
+    )
+
+
+def _gif_palette(names: Sequence[str]) -> Any:
+    """The surface's blues, greys, each optimizer's colour, and blends of these."""
+    import matplotlib
+    from matplotlib.colors import to_rgb
+    from PIL import Image
+
+    blues = matplotlib.colormaps["Blues_r"](np.linspace(0, 1, 13))[:, :3]
+    own = np.asarray([to_rgb(name) for name in names])
+    greys = np.linspace(0, 1, 8)[:, None] * np.ones(3)
+    blends = [(0.6 * own + 0.4 * blue) for blue in blues[::4]]
+    table = np.concatenate([own, blues, greys, *blends])[:256]
+    image = Image.new("P", (1, 1))
+    image.putpalette(np.round(255 * table).astype(np.uint8).tobytes())
+    return image
 
 
 def check_movie(path: str | Path) -> None:

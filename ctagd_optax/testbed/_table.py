@@ -166,6 +166,52 @@ class Row:
         }
 
 
+def markdown(data: dict[str, Any]) -> str:
+    """The rows of :meth:`Table.to_json` as a Markdown table, for a README.
+
+    Args:
+      data: what ``table --json`` wrote.
+
+    Returns:
+      The table; the paper's numbers are in brackets.
+
+    Examples:
+      >>> from ctagd_optax import testbed
+      >>> from ctagd_optax.testbed._table import markdown
+      >>> table = testbed.make_table(runs=2, mode="paper", optimizers=["newton"])
+      >>> len(markdown(table.to_json()).splitlines())
+      4
+    """
+
+    def cell(row: dict[str, Any], key: str) -> str:
+        texts = []
+        for source in ("ours", "paper"):
+            value = row[source].get(key)
+            if value is not None:
+                mean, half = (
+                    math.nan if x is None else x for x in (value["mean"], value["half"])
+                )
+                texts.append(str(Interval(mean, half)))
+        return texts[0] + (f" ({texts[1]})" if len(texts) > 1 else "")
+
+    keys = ("final", "steps", "gap")
+    lines = [
+        "| setting | optimizer | rate | final value | steps | gap | failed |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for setting in SETTINGS:
+        for row in data["rows"]:
+            if row["setting"] != setting:
+                continue
+            cells = [cell(row, key) if key in row["ours"] else "" for key in keys]
+            failed = row["diverged"] + row["unsettled"]
+            lines.append(
+                f"| {setting} | {row['optimizer']} | {row['learning_rate']:g} | "
+                f"{' | '.join(cells)} | {failed} of {data['runs']} |"
+            )
+    return "\n".join(lines)
+
+
 def agree(ours: Interval, paper: Interval) -> bool:
     """Whether two means differ by no more than the 95 % interval of a difference.
 

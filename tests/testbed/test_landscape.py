@@ -76,6 +76,17 @@ def test_same_key_same_landscape_bit_for_bit():
     )
 
 
+def test_a_key_stands_for_one_landscape_in_any_precision():
+    with jax.enable_x64(True):
+        double = jax.tree.map(np.asarray, Landscape.create(jax.random.key(2)))
+    with jax.enable_x64(False):
+        single = jax.tree.map(np.asarray, Landscape.create(jax.random.key(2)))
+    assert double.start.dtype == np.float64
+    assert single.start.dtype == np.float32
+    for a, b in zip(jax.tree.leaves(double), jax.tree.leaves(single), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
 def test_a_batch_starts_with_the_same_landscapes_whatever_its_size():
     small, large = make_landscapes(2, seed=4), make_landscapes(5, seed=4)
     for a, b in zip(jax.tree.leaves(small), jax.tree.leaves(large), strict=True):

@@ -140,3 +140,12 @@ def test_the_control_has_no_curvature_and_no_correction():
     np.testing.assert_allclose(
         internals.gamma[:, 21:41], np.stack([schedule] * 2), rtol=1e-5
     )
+
+
+@pytest.mark.parametrize(
+    "optimizer", [testbed.newton(), testbed.inner_iterations(optax.sgd(0.1), 2)]
+)
+def test_a_missing_value_fn_is_told(optimizer):
+    theta = jnp.ones(2)
+    with pytest.raises(ValueError, match="value_fn"):
+        optimizer.update(theta, optimizer.init(theta), theta)
