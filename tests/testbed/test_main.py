@@ -123,5 +123,7 @@ def test_table_prints_and_writes_json(tmp_path, capsys):
     data = json.loads(path.read_text())
     assert data["runs"] == 2
     assert data["agreement"] in " ".join(out.split())
+    assert len(data["claims"]) == 6
+    assert len(data["controls"]) == 2
     for claim in data["claims"] + data["controls"]:
         assert claim in out
