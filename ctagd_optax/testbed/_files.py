@@ -60,5 +60,9 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     target = Path(path)
     if target.is_dir():
         raise IsADirectoryError(f"{target} is a directory")
-    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.stem}-"):
-        pass
+    try:
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.stem}-"):
+            pass
+    except OSError as error:
+        # The system names the temporary file, which means nothing to the reader.
+        raise OSError(f"cannot write {target}: {error.strerror}") from error

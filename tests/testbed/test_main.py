@@ -55,8 +55,14 @@ def test_the_library_imports_neither_testbed_nor_plots():
     [
         (["table", "--optimizers", "adamm"], "did you mean adam"),
         (["table", "--runs", "-3"], "runs must be at least 1"),
-        (["table", "--json", "no/such/folder/a.json"], "no/such/folder"),
-        (["figure", "--out", "no/such/folder/a.png"], "no/such/folder"),
+        (
+            ["table", "--json", "no/such/folder/a.json"],
+            "cannot write no/such/folder/a.json",
+        ),
+        (
+            ["figure", "--out", "no/such/folder/a.png"],
+            "cannot write no/such/folder/a.png",
+        ),
         (["figure", "--out", "a.docx"], "must be a .png, .svg or .pdf"),
         (["figure", "--out", "a.png", "--run", "-1"], "--run must be at least 0"),
         (["figure", "--out", "a.png", "--optimizers", "sdg"], "did you mean sgd"),
