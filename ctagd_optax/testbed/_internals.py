@@ -1,0 +1,107 @@
+"""What CT-AGD knows and does at each step, read from its state for display."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from ctagd_optax._ct_agd import close_epoch, ct_agd
+from ctagd_optax._curvature import secant
+from ctagd_optax._transform import CTAGDState
+
+
+class Internals(NamedTuple):
+    r"""CT-AGD's view at one step, or along a path.
+
+    Attributes:
+      gamma: the divisor :math:`\gamma_{k,t}` of this step.
+      curvature: :math:`\widehat H` per axis from the epoch so far, clamped as it would
+        be used; NaN on an axis without evidence yet.
+      correction: the correction :math:`-\eta_2 \tilde g / \widehat H`; 0 but at the
+        last step of an epoch.
+      closed: whether this step closed an epoch.
+    """
+
+    gamma: jax.Array
+    curvature: jax.Array
+    correction: jax.Array
+    closed: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class CTAGDSettings:
+    r"""CT-AGD's own constants, from which the testbed makes and reads the optimizer.
+
+    Attributes:
+      steps_per_epoch: :math:`T`. The paper does not give it; one pass over the train
+        snapshots is what an epoch is.
+      correction_rate: :math:`\eta_2`, the paper's.
+      curvature_min: :math:`\lambda_{\min}`, the paper's.
+      curvature_max: :math:`\lambda_{\max}`, the paper's.
+      quantile: :math:`\omega`, the paper's.
+      eps: :math:`\varepsilon`, the paper's.
+
+    Examples:
+      >>> import optax
+      >>> from ctagd_optax import testbed
+      >>> settings = testbed.CTAGDSettings(steps_per_epoch=20)
+      >>> optimizer = settings.wrap(optax.sgd(0.01, momentum=0.85))
+    """
+
+    steps_per_epoch: int = 20
+    correction_rate: float = 0.5
+    curvature_min: float = 1e-2
+    curvature_max: float = 1e2
+    quantile: float = 0.1
+    eps: float = 1e-3
+
+    def wrap(
+        self, backbone: optax.GradientTransformation
+    ) -> optax.GradientTransformationExtraArgs:
+        """CT-AGD around a backbone, with these constants."""
+        return ct_agd(backbone, **dataclasses.asdict(self))
+
+    def read(self, params: jax.Array, before: Any, after: Any) -> Internals:
+        r"""Reads the internals of a step from the states before and after it.
+
+        Only the public fields of :class:`CTAGDState` are used, and the correction is
+        what :func:`close_epoch` makes of them, as in the optimizer itself.
+
+        Args:
+          params: the parameters :math:`\theta_t` that the step started from.
+          before: the state before the step.
+          after: the state after the step.
+
+        Returns:
+          The internals of this step.
+        """
+        before, after = _ct_agd_state(before), _ct_agd_state(after)
+        fraction = before.epoch_step.astype(jnp.float32) / self.steps_per_epoch
+        gamma = before.gamma - (before.gamma - 1) * fraction
+        evidence = after.evidence
+        estimate = secant().estimate(evidence.curvature, self.eps)
+        weight = evidence.gradient_weight[0].astype(params.dtype) + self.eps
+        _, correction, _ = close_epoch(
+            estimate,
+            evidence.gradient_sum / weight,
+            params,
+            correction_rate=self.correction_rate,
+            curvature_min=self.curvature_min,
+            curvature_max=self.curvature_max,
+            quantile=self.quantile,
+        )
+        closed = after.epoch > before.epoch
+        clamped = jnp.clip(estimate.value, self.curvature_min, self.curvature_max)
+        return Internals(
+            gamma=gamma[0],
+            curvature=jnp.where(estimate.observed, clamped, jnp.nan),
+            correction=jnp.where(closed, jnp.asarray(correction), 0),
+            closed=closed,
+        )
+
+
+def _ct_agd_state(state: Any) -> CTAGDState:
+    [(_, found)] = optax.tree.get_all_with_path(state, CTAGDState.__name__)
+    return found

@@ -1,0 +1,272 @@
+"""Pictures of runs. Matplotlib is imported where it is used: the library needs none."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ctagd_optax.testbed._landscape import Landscape, surface
+from ctagd_optax.testbed._runner import Result
+
+# Okabe and Ito's colours, which colour-blind people can tell apart.
+_COLORS = {
+    "CT-AGD": "#D55E00",
+    "CT-AGD (Adam)": "#CC79A7",
+    "SGD": "#0072B2",
+    "Adam": "#009E73",
+    "L-BFGS": "#000000",
+    "Newton": "#E69F00",
+    "γ = λ_min": "#7F7F7F",
+}
+_SPARE = ("#56B4E9", "#8C564B", "#9467BD", "#BCBD22", "#17BECF")
+
+
+def colors(names: Sequence[str]) -> list[str]:
+    """A colour for each optimizer; those of the table always keep theirs."""
+    spare = iter(_SPARE * (1 + len(names) // len(_SPARE)))
+    return [_COLORS.get(name) or next(spare) for name in names]
+
+
+def frame(landscape: Landscape, margin: float = 1.0) -> tuple[float, float, float]:
+    """Centre and half-width of the square that holds the target and the start."""
+    target = np.asarray(landscape.train.target[0], np.float64)
+    distance = float(np.linalg.norm(np.asarray(landscape.start) - target))
+    return float(target[0]), float(target[1]), distance + margin
+
+
+def plot(results: Sequence[Result], *, run: int = 0) -> Any:
+    """Draws paths over the test surface (left) and test loss against steps (right).
+
+    A dot ends a run that converged, a cross one that did not.
+
+    Args:
+      results: the optimizers to compare, on the same landscapes.
+      run: which run.
+
+    Returns:
+      A Matplotlib figure.
+
+    Examples:
+      >>> from ctagd_optax import testbed
+      >>> figure = testbed.plot([testbed.run("sgd", runs=1)])
+      >>> [axes.get_title() for axes in figure.axes[:2]]
+      ['Paths over the test surface', 'Test loss']
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    check_run(results, run)
+    landscape = results[0].landscape(run)
+    figure = Figure(figsize=(12, 6.2), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(1, 1.15))
+    figure.colorbar(
+        _draw_surface(left, landscape, landscape.test_average),
+        ax=left,
+        label="test loss",
+        shrink=0.9,
+        format="%.0f",
+    )
+    end = max(int(result.steps[run]) for result in results)
+    highest = float(results[0].test_loss[run, 0])
+    lowest = min(float(result.test_loss[run].min()) for result in results)
+    palette = colors([result.name for result in results])
+    handles = []
+    for result, color in zip(results, palette, strict=True):
+        steps = int(result.steps[run])
+        path, loss = result.paths[run, : steps + 1], result.test_loss[run, : steps + 1]
+        good = bool(result.converged[run])
+        # Dots are the steps; lines are faint, as a wild path would cover all others.
+        left.plot(*path.T, color=color, linewidth=1, alpha=0.35)
+        left.plot(*path.T, color=color, linestyle="none", marker=".", markersize=5)
+        right.plot(loss, color=color, linewidth=1.2, alpha=0.9)
+        marker = {
+            "marker": "o" if good else "X",
+            "color": color,
+            "markersize": 9,
+            "markeredgecolor": "white",
+            "linestyle": "none",
+            "zorder": 5,
+        }
+        left.plot(*path[-1], **marker)
+        right.plot(steps, min(max(loss[-1], lowest), highest), **marker)
+        word = f"{steps} steps" if good else result.status[run]
+        handles.append(
+            Line2D([], [], color=color, linewidth=2, label=f"{result.name} ({word})")
+        )
+    left.plot(
+        *landscape.start,
+        marker="*",
+        color="white",
+        markersize=16,
+        markeredgecolor="black",
+        zorder=6,
+    )
+    left.set_title("Paths over the test surface")
+    left.set_xlabel(r"$\theta_1$")
+    left.set_ylabel(r"$\theta_2$")
+    right.set_title("Test loss")
+    right.set_xlabel("step")
+    right.set_xlim(0, end * 1.03)
+    room = 0.05 * (highest - lowest)
+    right.set_ylim(lowest - room, highest + room)
+    right.grid(alpha=0.25)
+    right.spines[["top", "right"]].set_visible(False)
+    figure.legend(handles=handles, frameon=False, loc="outside lower center", ncols=4)
+    return figure
+
+
+def animate(
+    results: Sequence[Result],
+    path: str | Path,
+    *,
+    run: int = 0,
+    steps: int = 120,
+    frames_per_second: int = 12,
+) -> None:
+    """Films the drifting train surface while the optimizers walk on it.
+
+    Args:
+      results: the optimizers to compare, on the same landscapes.
+      path: a .gif file, or an .mp4 file where ffmpeg is installed.
+      run: which run.
+      steps: steps to show; fewer where all runs are over before.
+      frames_per_second: speed; one frame is one step.
+
+    Raises:
+      ValueError: the format is unknown, or is mp4 without ffmpeg.
+    """
+    from matplotlib.animation import FFMpegWriter
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from PIL import Image
+
+    check_run(results, run)
+    check_movie(path)
+    landscape = results[0].landscape(run)
+    steps = min(steps, max(int(result.steps[run]) for result in results))
+    cx, cy, half = frame(landscape)
+    x = jnp.linspace(cx - half, cx + half, 61)
+    y = jnp.linspace(cy - half, cy + half, 61)
+    snapshots = int(landscape.train.scale.shape[0])
+
+    def snapshot(t: jax.Array) -> jax.Array:
+        return surface(lambda theta: landscape.train_loss(theta, t), x, y)
+
+    surfaces = np.asarray(jax.jit(jax.vmap(snapshot))(jnp.arange(snapshots)))
+    levels = np.linspace(*_levels(surfaces), 12)
+    palette = colors([result.name for result in results])
+    figure = Figure(figsize=(6.4, 6.8), dpi=64)
+    canvas = FigureCanvasAgg(figure)
+    axes = figure.add_axes((0.02, 0.02, 0.96, 0.9))
+
+    def draw(t: int) -> None:
+        axes.clear()
+        # A step was made on the snapshot before it; at the start the first one waits.
+        seen = max(t - 1, 0) % snapshots
+        axes.contourf(
+            x, y, surfaces[seen], levels=levels, cmap="Blues_r", extend="both"
+        )
+        for result, color in zip(results, palette, strict=True):
+            walked = result.paths[run, : t + 1]
+            axes.plot(*walked.T, color=color, linewidth=1.4, alpha=0.6)
+            axes.plot(
+                *_into_frame(walked[-1], cx, cy, half),
+                marker="o",
+                color=color,
+                markersize=10,
+                markeredgecolor="white",
+                linestyle="none",
+                label=result.name,
+            )
+        axes.set(
+            xlim=(cx - half, cx + half),
+            ylim=(cy - half, cy + half),
+            xticks=[],
+            yticks=[],
+            aspect="equal",
+        )
+        axes.set_title(f"step {t}, train snapshot {seen + 1} of {snapshots}")
+        axes.legend(loc="upper right", framealpha=0.85, fontsize=9)
+
+    if Path(path).suffix.lower() == ".mp4":
+        writer = FFMpegWriter(fps=frames_per_second)
+        with writer.saving(figure, str(path), dpi=figure.dpi):
+            for t in range(steps + 1):
+                draw(t)
+                writer.grab_frame()
+        return
+    images, gif_colors = [], _gif_palette(palette)
+    for t in range(steps + 1):
+        draw(t)
+        canvas.draw()
+        image = Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
+        # Few colours and no dithering: a third of the size, and calm areas.
+        images.append(image.quantize(palette=gif_colors, dither=Image.Dither.NONE))
+    images[0].save(
+        path,
+        format="GIF",
+        save_all=True,
+        append_images=images[1:],
+        duration=1000 // frames_per_second,
+        loop=0,
+    )
+
+
+def _gif_palette(names: Sequence[str]) -> Any:
+    """The surface's blues, greys, each optimizer's colour, and blends of these."""
+    import matplotlib
+    from matplotlib.colors import to_rgb
+    from PIL import Image
+
+    blues = matplotlib.colormaps["Blues_r"](np.linspace(0, 1, 13))[:, :3]
+    own = np.asarray([to_rgb(name) for name in names])
+    greys = np.linspace(0, 1, 8)[:, None] * np.ones(3)
+    blends = [(0.6 * own + 0.4 * blue) for blue in blues[::4]]
+    table = np.concatenate([own, blues, greys, *blends])[:256]
+    image = Image.new("P", (1, 1))
+    image.putpalette(np.round(255 * table).astype(np.uint8).tobytes())
+    return image
+
+
+def check_movie(path: str | Path) -> None:
+    """Raises a ValueError for a movie that cannot be written."""
+    from matplotlib.animation import FFMpegWriter
+
+    suffix = Path(path).suffix.lower()
+    if suffix not in (".gif", ".mp4"):
+        raise ValueError(f"a film must be a .gif or .mp4 file, got {Path(path).name}")
+    if suffix == ".mp4" and not FFMpegWriter.isAvailable():
+        raise ValueError("an .mp4 film needs ffmpeg, which is not installed; use .gif")
+
+
+def check_run(results: Sequence[Result], run: int) -> None:
+    """Raises a ValueError where there is nothing to draw."""
+    if not results:
+        raise ValueError("results must not be empty")
+    if not 0 <= run < results[0].runs:
+        raise ValueError(f"run must be in 0..{results[0].runs - 1}, got {run}")
+
+
+def _levels(values: np.ndarray) -> tuple[float, float]:
+    # The rim of the bowl would take all the colours: they go to the lower part.
+    return float(values.min()), float(np.quantile(values, 0.9))
+
+
+def _draw_surface(axes: Any, landscape: Landscape, loss: Any) -> Any:
+    cx, cy, half = frame(landscape)
+    x = jnp.linspace(cx - half, cx + half, 121)
+    y = jnp.linspace(cy - half, cy + half, 121)
+    values = np.asarray(surface(loss, x, y))
+    levels = np.linspace(*_levels(values), 22)
+    filled = axes.contourf(x, y, values, levels=levels, cmap="Blues_r", extend="max")
+    axes.contour(x, y, values, levels=levels[::2], colors="white", linewidths=0.4)
+    axes.set(xlim=(cx - half, cx + half), ylim=(cy - half, cy + half), aspect="equal")
+    return filled
+
+
+def _into_frame(point: np.ndarray, cx: float, cy: float, half: float) -> Any:
+    center = np.asarray([cx, cy])
+    return np.clip(point, center - 0.98 * half, center + 0.98 * half)

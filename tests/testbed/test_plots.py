@@ -1,0 +1,82 @@
+"""Pictures hold what the results hold."""
+
+import itertools
+
+import matplotlib
+import numpy as np
+import pytest
+from PIL import Image
+
+from ctagd_optax import testbed
+from ctagd_optax.testbed._plots import check_movie, colors
+
+CONFIG = testbed.RunConfig(max_steps=40, patience=20)
+
+
+@pytest.fixture(scope="module")
+def results():
+    matplotlib.use("Agg")
+    return [
+        testbed.run(name, learning_rate=0.01, runs=2, config=CONFIG)
+        for name in ("sgd", "adam")
+    ]
+
+
+def test_figure_draws_paths_and_losses(results):
+    figure = testbed.plot(results, run=1)
+    left, right = figure.axes[:2]
+    for result in results:
+        steps = int(result.steps[1])
+        path = result.paths[1, : steps + 1]
+        loss = result.test_loss[1, : steps + 1]
+        assert any(
+            np.array_equal(np.transpose(line.get_data()), path) for line in left.lines
+        )
+        assert any(np.array_equal(line.get_ydata(), loss) for line in right.lines)
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert [label.split(" (")[0] for label in labels] == ["SGD", "Adam"]
+    low, high = right.get_ylim()
+    assert low < min(r.test_loss[1].min() for r in results)
+    assert high > results[0].test_loss[1, 0]
+
+
+def test_a_result_plots_itself(results):
+    figure = results[0].plot(run=0)
+    assert len(figure.legends[0].get_texts()) == 1
+
+
+def test_film_has_a_frame_a_step_and_the_surface_moves(results, tmp_path):
+    path = tmp_path / "film.gif"
+    testbed.animate(results, path, steps=4)
+    with Image.open(path) as film:
+        assert film.n_frames == 5
+        frames = []
+        for i in range(5):
+            film.seek(i)
+            frames.append(np.asarray(film.convert("L"), np.float64))
+    # The start and the first step show the same snapshot; from then on it drifts.
+    assert np.abs(frames[1] - frames[0]).mean() > 0.01
+    for before, after in itertools.pairwise(frames[1:]):
+        assert np.abs(after - before).mean() > 0.1
+
+
+def test_film_formats(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"\.gif or \.mp4"):
+        check_movie(tmp_path / "film.avi")
+    monkeypatch.setenv("PATH", str(tmp_path))  # a machine without ffmpeg
+    with pytest.raises(ValueError, match="ffmpeg"):
+        check_movie(tmp_path / "film.mp4")
+
+
+def test_colors_are_distinct_and_keep_to_names():
+    names = ["SGD", "lion", "CT-AGD", "prodigy"]
+    palette = colors(names)
+    assert len(set(palette)) == 4
+    assert colors(["CT-AGD"]) == [palette[2]]
+
+
+def test_bad_runs_are_refused(results):
+    with pytest.raises(ValueError, match="run must be in"):
+        testbed.plot(results, run=5)
+    with pytest.raises(ValueError, match="empty"):
+        testbed.plot([])
