@@ -10,7 +10,7 @@ demo: $(READY)  ## train on digits with CT-AGD and its controls; table and plot
 	$(BIN)/python -m benchmarks.demo
 
 test: $(READY)  ## the whole test suite
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(READY)  ## style
 	$(BIN)/ruff check .

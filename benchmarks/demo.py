@@ -24,7 +24,8 @@ from rich.table import Table
 from sklearn.datasets import load_digits
 
 import ctagd_optax
-from benchmarks.files import whole, write_json
+from benchmarks.files import write_json
+from ctagd_optax.testbed.files import replacing
 
 BATCH = 64
 LEARNING_RATE = 1e-2  # the paper's
@@ -248,7 +249,7 @@ def plot(results: dict, path: pathlib.Path) -> None:
     )
     epochs = np.arange(1, results["epochs"] + 1)
     colors = ("#222", "#999", "#d62728", "#ff9896", "#1f77b4", "#9467bd", "#2ca02c")
-    for color, (label, arm) in zip(colors, results["arms"].items(), strict=True):
+    for color, (label, arm) in zip(colors, results["arms"].items(), strict=False):
         curves = 100 * np.asarray([run["accuracy"] for run in arm["runs"]])
         name = f"{label} ({arm['learning_rate']:g})"
         left.plot(epochs, curves.mean(0), color=color, label=name, lw=1.8)
@@ -272,7 +273,7 @@ def plot(results: dict, path: pathlib.Path) -> None:
     right.set_title("How much of it is curvature?")
     right.legend(fontsize=8, loc="center right")
     right.grid(alpha=0.3)
-    with whole(path) as temporary:
+    with replacing(path) as temporary:
         figure.savefig(temporary, dpi=130)
     plt.close(figure)
 

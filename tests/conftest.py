@@ -13,15 +13,12 @@ hypothesis.settings.register_profile(
     derandomize=True,
     deadline=None,
     print_blob=True,
-    suppress_health_check=[
-        hypothesis.HealthCheck.function_scoped_fixture,
-        hypothesis.HealthCheck.too_slow,
-    ],
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("repeatable")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def strict_jax():
     """Float64 on, no implicit promotion of dtypes or ranks."""
     with (

@@ -159,21 +159,16 @@ def compare(history, backbone, steps_per_epoch, switches, options, closing=None)
                 )
 
 
-@pytest.mark.parametrize(
-    "switches", COMBINATIONS, ids=lambda s: "-".join(map(str, s.values()))
-)
-@hypothesis.given(problem=problems())
-@hypothesis.settings(max_examples=2, phases=[hypothesis.Phase.generate])
-def test_every_switch_equals_the_reference(switches, problem):
+def check(switches, problem):
+    """Runs CT-AGD on a problem and compares every step with the reference."""
     rng = np.random.default_rng(problem["seed"])
     params = jax.tree.map(
         lambda spec: jnp.asarray(rng.standard_normal(spec[0]), spec[1]),
         problem["tree"],
         is_leaf=is_spec,
     )
-    leaves = jax.tree.leaves(params)
     # Momentum kept in 16 bits is rounded at every step, so it would drift away.
-    exact = all(p.dtype in (jnp.float32, jnp.float64) for p in leaves)
+    exact = all(p.dtype in (jnp.float32, jnp.float64) for p in jax.tree.leaves(params))
     momentum = problem["momentum"] if exact else 0.0
     steps_per_epoch = problem["steps_per_epoch"]
     opt = ctagd_optax.ct_agd(
@@ -198,6 +193,24 @@ def test_every_switch_equals_the_reference(switches, problem):
         switches,
         problem["options"],
     )
+
+
+@pytest.mark.parametrize(
+    "switches", COMBINATIONS, ids=lambda s: "-".join(map(str, s.values()))
+)
+def test_every_combination_of_switches(switches):
+    tree = {
+        "matrix": ((3, 2), "float32"),
+        "nested": ({"scalar": ((), "float64"), "none": None}, [((0,), "float32")]),
+    }
+    problem = {"tree": tree, "seed": 0, "steps_per_epoch": 4, "momentum": 0.85}
+    check(switches, {**problem, "options": {}})
+
+
+@hypothesis.given(switches=st.sampled_from(COMBINATIONS), problem=problems())
+@hypothesis.settings(max_examples=40, phases=[hypothesis.Phase.generate])
+def test_random_trees_and_numbers(switches, problem):
+    check(switches, problem)
 
 
 DEFAULTS = {name: values[0] for name, values in SWITCHES.items()}

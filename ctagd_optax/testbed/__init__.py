@@ -24,7 +24,7 @@ from ctagd_optax.testbed._runner import (
     make_landscapes,
     run,
 )
-from ctagd_optax.testbed._table import Row, Table, compare, make_table
+from ctagd_optax.testbed._table import Row, Table, compare, make_table, markdown
 from ctagd_optax.testbed._tuning import Trial, TuningConfig
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "inner_iterations",
     "make_landscapes",
     "make_table",
+    "markdown",
     "newton",
     "optax_optimizers",
     "plot",

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ctagd_optax.testbed._files import check_writable, replacing
 from ctagd_optax.testbed._optimizers import TABLE_OPTIMIZERS, get_optimizer
+from ctagd_optax.testbed.files import check_writable, replacing
 
 _NAMES = f"""\
 Optimizers by name: {", ".join(TABLE_OPTIMIZERS)}, or any optimizer in optax or

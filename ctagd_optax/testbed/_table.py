@@ -177,9 +177,8 @@ def markdown(data: dict[str, Any]) -> str:
 
     Examples:
       >>> from ctagd_optax import testbed
-      >>> from ctagd_optax.testbed._table import markdown
       >>> table = testbed.make_table(runs=2, mode="paper", optimizers=["newton"])
-      >>> len(markdown(table.to_json()).splitlines())
+      >>> len(testbed.markdown(table.to_json()).splitlines())
       4
     """
 

@@ -24,7 +24,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     Examples:
       >>> import tempfile, pathlib
-      >>> from ctagd_optax.testbed._files import replacing
+      >>> from ctagd_optax.testbed.files import replacing
       >>> with tempfile.TemporaryDirectory() as folder:
       ...     target = pathlib.Path(folder) / "a.txt"
       ...     with replacing(target) as temporary:
