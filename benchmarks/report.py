@@ -101,9 +101,9 @@ def testbed_table() -> str:
         "Ours, with the paper's numbers in brackets: means ± 95 % intervals over the "
         "runs that converged. Every learning rate comes from the same search "
         f"({data['tuning']['budget']} per setting). After {seconds['compile']:.0f} s "
-        f"of compilation the search takes {seconds['tuning']:.1f} s and all {runs} runs "
-        f"{seconds['runs']:.1f} s, {seconds['runs'] / runs:.4f} s a run; the paper has "
-        "0.33 to 0.54 s a run.",
+        f"of compilation the search takes {seconds['tuning']:.1f} s and all {runs} "
+        f"runs {seconds['runs']:.1f} s, {seconds['runs'] / runs:.4f} s a run; the "
+        "paper has 0.33 to 0.54 s a run.",
         testbed.markdown(data),
         data["agreement"],
         "Take these counts lightly: the intervals are wide, so to agree is easy, and "
@@ -113,8 +113,8 @@ def testbed_table() -> str:
         "\n".join(f"- {claim}" for claim in data["claims"] + data["controls"]),
         "One constant can be read off the paper: with its own L-BFGS, 20 inner "
         f"iterations a step, we need {inner['mean']:.2f} ± {inner['half']:.2f} steps "
-        "on stationary landscapes, and the paper 51.07 ± 0.13: one step, and a patience "
-        "of fifty.",
+        "on stationary landscapes, and the paper 51.07 ± 0.13: one step, and a "
+        "patience of fifty.",
     ]
     return "\n\n".join(parts)
 
