@@ -29,7 +29,7 @@ from ctagd_optax.testbed.files import replacing
 
 BATCH = 64
 LEARNING_RATE = 1e-2  # the paper's
-SEARCH = (3e-3, 1e-2, 3e-2, 1e-1, 3e-1)
+SEARCH = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
 TARGET = 0.95
 
 
