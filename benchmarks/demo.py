@@ -271,7 +271,7 @@ def plot(results: dict, path: pathlib.Path) -> None:
             right.plot(epochs, share, style, color=color, label=f"{label}: {meaning}")
     right.set(xlabel="epoch", ylabel="share in %", ylim=(-2, 103))
     right.set_title("How much of it is curvature?")
-    right.legend(fontsize=8, loc="center right")
+    right.legend(fontsize=8, loc="upper right", bbox_to_anchor=(1, 0.94))
     right.grid(alpha=0.3)
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=130)

@@ -79,7 +79,7 @@ def boundary() -> str:
     imports = _overhead()["import_milliseconds"]
     return (
         f"Closing an epoch takes {'; '.join(parts)}. `import ctagd_optax` takes "
-        f"{imports['ctagd_optax']:.0f} ms, {imports['optax']:.0f} ms of them for optax."
+        f"{imports['ctagd_optax']:.0f} ms, `import optax` {imports['optax']:.0f} ms."
     )
 
 
