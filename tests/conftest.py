@@ -2,13 +2,7 @@
 
 import os
 
-# Most of the tests' time is compilation, so machine code is not optimized here; that is
-# done in the suites of optax, which run long loops.
-os.environ["XLA_FLAGS"] = (
-    "--xla_force_host_platform_device_count=8 "
-    "--xla_backend_optimization_level=0 "
-    "--xla_cpu_parallel_codegen_split_count=1"
-)
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 
 import hypothesis
 import jax
