@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.core import Tracer
 from jax.typing import ArrayLike, DTypeLike
@@ -17,7 +18,7 @@ from ctagd_optax._curvature import (
     accumulate,
     accumulators,
 )
-from ctagd_optax._quantile import tensor_quantile
+from ctagd_optax._quantile import quantiles
 from ctagd_optax._transform import (
     Method,
     Step,
@@ -130,15 +131,14 @@ def close_epoch(
         return jnp.clip(h, low, high)
 
     curvature = jax.tree.map(clamp, raw)
-    if unobserved == "clamp":
-        used = jax.tree.map(jnp.ones_like, observed)
-        gamma = per_tensor(lambda h: tensor_quantile(h, quantile), curvature)
-    else:
-        used = observed
-        gamma = per_tensor(
-            lambda h, o: tensor_quantile(h, quantile, where=o), curvature, used
-        )
-    gamma = jnp.where(jnp.isfinite(gamma), gamma, 1.0)
+    skip = unobserved == "skip"
+    used = observed if skip else jax.tree.map(jnp.ones_like, observed)
+    gamma = _divisors(
+        jax.tree.leaves(curvature),
+        quantile,
+        jax.tree.leaves(observed) if skip else None,
+        (curvature_min, curvature_max),
+    )
 
     def correct(g, h, use):
         step = -jnp.asarray(correction_rate, h.dtype) * g.astype(h.dtype) / h
@@ -146,14 +146,14 @@ def close_epoch(
 
     correction = jax.tree.map(correct, gradients, curvature, used)
     info = CurvatureInfo(
-        observed=per_tensor(_share, observed),
-        clamped_low=per_tensor(
-            lambda h, bound, use: _share(use & (h < bound)), raw, curvature, used
+        observed=_shares(observed),
+        clamped_low=_shares(
+            jax.tree.map(lambda h, bound, use: use & (h < bound), raw, curvature, used)
         ),
-        clamped_high=per_tensor(
-            lambda h, bound, use: _share(use & (h > bound)), raw, curvature, used
+        clamped_high=_shares(
+            jax.tree.map(lambda h, bound, use: use & (h > bound), raw, curvature, used)
         ),
-        relative_correction=per_tensor(_relative_norm, correction, params),
+        relative_correction=_relative_norms(correction, params),
         left_out=jnp.zeros(gamma.shape, jnp.int32) if left_out is None else left_out,
     )
     return gamma, correction, jax.lax.stop_gradient(info)
@@ -363,15 +363,47 @@ def ct_agd(
     )
 
 
-def _share(mask: jax.Array) -> jax.Array:
-    """Share of True entries; 0 of an empty tensor."""
-    return jnp.sum(mask, dtype=jnp.float32) / max(mask.size, 1)
+def _divisors(
+    curvature: list[jax.Array],
+    quantile: ArrayLike,
+    observed: list[jax.Array] | None,
+    within: tuple[ArrayLike, ArrayLike],
+) -> jax.Array:
+    """γ of each tensor: the quantile of its curvature, 1 where that is undefined."""
+    gamma = jnp.ones((len(curvature),), jnp.float32)
+    omega = quantile if isinstance(quantile, Tracer) else float(quantile)
+    by_dtype: dict[Any, list[int]] = {}
+    for i, h in enumerate(curvature):
+        if h.size:
+            by_dtype.setdefault(h.dtype, []).append(i)
+    for positions in by_dtype.values():
+        found = quantiles(
+            [curvature[i] for i in positions],
+            omega,
+            [observed[i] for i in positions] if observed is not None else None,
+            within,
+        )
+        gamma = gamma.at[np.asarray(positions)].set(
+            jnp.where(jnp.isfinite(found), found, 1).astype(jnp.float32)
+        )
+    return gamma
 
 
-def _relative_norm(x: jax.Array, reference: jax.Array) -> jax.Array:
-    """Norm of x over the norm of the reference; 0 where x is 0."""
-    size, scale = (optax.tree.norm(a.astype(wide(a.dtype))) for a in (x, reference))
-    return jnp.where(size == 0, 0, size / scale.astype(size.dtype))
+def _shares(masks: Any) -> jax.Array:
+    """Share of True entries in each tensor; 0 of an empty one."""
+    sizes = [max(mask.size, 1) for mask in jax.tree.leaves(masks)]
+    counts = per_tensor(lambda mask: jnp.sum(mask, dtype=jnp.float32), masks)
+    return counts / np.asarray(sizes, np.float32)
+
+
+def _relative_norms(tree: Any, reference: Any) -> jax.Array:
+    """Norm of each tensor over that of its reference; 0 where it is 0."""
+
+    def norm(x: jax.Array) -> jax.Array:
+        return optax.tree.norm(x.astype(wide(x.dtype)))
+
+    size, scale = per_tensor(norm, tree), per_tensor(norm, reference)
+    return jnp.where(size == 0, 0, size / scale)
 
 
 def _check_choice(name: str, value: Any, known: tuple[str, ...]) -> None:

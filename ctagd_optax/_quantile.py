@@ -1,11 +1,12 @@
 """Order statistics of a tensor without sorting it."""
 
-import math
 import numbers
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 _LIMB = 12  # bits; the product of two limbs is exact in 32-bit integers
@@ -73,33 +74,52 @@ def tensor_quantile(
         q = float(q)
         if not 0.0 <= q <= 1.0:
             raise ValueError(f"q must be a number in [0, 1], got {q}")
-    if x.size == 0:
-        return jnp.full((), jnp.nan, x.dtype)
-
-    if where is None:
-        count = x.size
-        has_nan = jnp.any(jnp.isnan(x))
-    else:
+    if where is not None:
         where = jnp.asarray(where)
         if where.shape != x.shape or where.dtype != jnp.bool_:
             raise ValueError(
                 f"where must be a boolean tensor of shape {x.shape}, got "
                 f"{where.dtype.name} of shape {where.shape}"
             )
-        count = jnp.sum(where, dtype=jnp.int32)
-        has_nan = jnp.any(jnp.isnan(x) & where)
-
-    result = _at_position(x, where, *_position(q, count))
-    return jnp.where(has_nan | (count == 0), jnp.asarray(jnp.nan, x.dtype), result)
+    if x.size == 0:
+        return jnp.full((), jnp.nan, x.dtype)
+    return quantiles([x], q, None if where is None else [where])[0]
 
 
-def _position(q: ArrayLike, count: int | jax.Array):
+def quantiles(
+    tensors: Sequence[jax.Array],
+    q: ArrayLike,
+    where: Sequence[jax.Array] | None = None,
+    within: tuple[ArrayLike, ArrayLike] | None = None,
+) -> jax.Array:
+    """The quantile of each tensor, see :func:`tensor_quantile`.
+
+    All are searched for in one loop, and their scalars are handled as one vector: to
+    compile a loop a tensor would take a large network minutes.
+
+    Args:
+      tensors: tensors of one floating-point dtype, none of them empty.
+      q: the quantile; a ``float`` or traced.
+      where: for each tensor, which entries count.
+      within: bounds that the entries are known to keep, which spares finding them and
+        looking for NaN.
+
+    Returns:
+      A vector with one entry per tensor.
+    """
+    if where is None:
+        count = np.asarray([x.size for x in tensors], np.int32)
+    else:
+        count = jnp.stack([_count(w) for w in where])
+    return _at_position(tensors, where, within, count, *_position(q, count))
+
+
+def _position(q: ArrayLike, count: np.ndarray | jax.Array):
     """Splits q * (count - 1) into an index, its fraction f, and 1 - f."""
-    if isinstance(q, float) and isinstance(count, int):
-        position = q * (count - 1)
-        index = math.floor(position)
-        fraction = position - index
-        return jnp.asarray(index, jnp.int32), fraction, 1.0 - fraction
+    if isinstance(q, float) and isinstance(count, np.ndarray):
+        position = q * (count.astype(np.float64) - 1)
+        fraction = position - np.floor(position)
+        return np.floor(position).astype(np.int32), fraction, 1.0 - fraction
 
     last = jnp.maximum(jnp.asarray(count, jnp.int32) - 1, 0)
     traced = jnp.clip(jnp.asarray(q), 0.0, 1.0)
@@ -124,6 +144,14 @@ def _position(q: ArrayLike, count: int | jax.Array):
     return index + carry, fraction, 1.0 - fraction
 
 
+def _count(mask: jax.Array) -> jax.Array:
+    """The number of True entries."""
+    # Floats count exactly up to 2**24, and XLA's CPU backend sums them with a library
+    # routine where it would compile two kernels for integers.
+    dtype = jnp.float32 if mask.size <= 1 << 24 else jnp.int32
+    return jnp.sum(mask, dtype=dtype).astype(jnp.int32)
+
+
 def _whole_and_rest(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     whole = jnp.floor(x)
     return whole.astype(jnp.int32), x - whole
@@ -140,53 +168,92 @@ def _flip_negative(bits: jax.Array) -> jax.Array:
 
 
 @jax.custom_jvp
-def _at_position(x, where, index, fraction, rest):
+def _at_position(tensors, where, within, count, index, fraction, rest):
     """The value a ``fraction`` of the way from entry ``index`` to the next."""
-    lower, upper = _neighbours(x, where, index)
-    return _interpolate(lower, upper, fraction, rest)
+    lower, upper, defined = _neighbours(tensors, where, within, count, index)
+    result = _interpolate(lower, upper, fraction, rest)
+    return jnp.where(defined, result, jnp.asarray(jnp.nan, result.dtype))
 
 
 @_at_position.defjvp
 def _at_position_jvp(primals, tangents):
-    x, where, index, fraction, rest = primals
-    lower, upper = _neighbours(x, where, index)
+    tensors, where, within, count, index, fraction, rest = primals
+    lower, upper, defined = _neighbours(tensors, where, within, count, index)
 
-    def derivative(entry):
-        equal = _ordered(x) == _ordered(entry)
+    def derivative(i, entry):
+        equal = _ordered(tensors[i]) == _ordered(entry)
         if where is not None:
-            equal &= where
-        total = jnp.sum(jnp.where(equal, tangents[0], 0))
-        return total / jnp.sum(equal, dtype=x.dtype)
+            equal &= where[i]
+        total = jnp.sum(jnp.where(equal, tangents[0][i], 0))
+        return total / jnp.maximum(jnp.sum(equal, dtype=entry.dtype), 1)
 
-    tangent = jnp.asarray(rest, x.dtype) * derivative(lower)
-    tangent += jnp.asarray(fraction, x.dtype) * derivative(upper)
-    return _interpolate(lower, upper, fraction, rest), tangent
+    def derivatives(entries):
+        return jnp.stack([derivative(i, entry) for i, entry in enumerate(entries)])
+
+    dtype = lower.dtype
+    tangent = jnp.asarray(rest, dtype) * derivatives(lower)
+    tangent += jnp.asarray(fraction, dtype) * derivatives(upper)
+    result = _interpolate(lower, upper, fraction, rest)
+    return jnp.where(defined, result, jnp.asarray(jnp.nan, dtype)), tangent
 
 
-def _neighbours(x: jax.Array, where: jax.Array | None, index: jax.Array):
-    """The entries of rank ``index`` and ``index + 1`` (or the last one)."""
-    integer = jnp.iinfo(_format(x.dtype).integer)
-    keys = _ordered(x)
-    if where is not None:
-        keys = jnp.where(where, keys, integer.max)
+def _neighbours(tensors, where, within, count, index):
+    """The entries of rank ``index`` and ``index + 1`` (or the last one).
+
+    Also whether they are defined: there are entries, and none of them is NaN.
+    """
+    dtype = tensors[0].dtype
+    integer = jnp.iinfo(_format(dtype).integer)
+    keys = [_ordered(x) for x in tensors]
+    last_key = _ordered(jnp.asarray(jnp.inf, dtype))
+    if where is None:
+        highest = keys
+    else:
+        # What is left out counts neither as small nor as large.
+        highest = [
+            jnp.where(w, k, integer.min) for k, w in zip(keys, where, strict=True)
+        ]
+        keys = [jnp.where(w, k, integer.max) for k, w in zip(keys, where, strict=True)]
+    if within is None:
+        low = jnp.stack([jnp.min(k) for k in keys])
+        high = jnp.stack([jnp.max(k) for k in highest])
+        # The bits of a NaN order beyond those of the infinities.
+        defined = (low >= ~last_key) & (high <= last_key) & (count > 0)
+    else:
+        low, high = (
+            jnp.broadcast_to(_ordered(jnp.asarray(bound, dtype)), (len(keys),))
+            for bound in within
+        )
+        defined = jnp.asarray(count > 0)
 
     def bisect(bounds):
-        low, high = bounds
+        low, high, reached = bounds
         middle = (low & high) + ((low ^ high) >> 1)  # the mean, without overflow
-        found = jnp.sum(keys <= middle, dtype=jnp.int32) > index
-        return jnp.where(found, low, middle + 1), jnp.where(found, middle, high)
+        below = jnp.stack([_count(k <= middle[i]) for i, k in enumerate(keys)])
+        found = below > index
+        return (
+            jnp.where(found, low, middle + 1),
+            jnp.where(found, middle, high),
+            jnp.where(found, below, reached),
+        )
 
-    lower, _ = jax.lax.while_loop(
-        lambda bounds: bounds[0] < bounds[1], bisect, (jnp.min(keys), jnp.max(keys))
+    # How many entries lie at or below ``high`` tells in the end whether the entry found
+    # is followed by one of the same value.
+    lower, _, reached = jax.lax.while_loop(
+        lambda bounds: jnp.any(bounds[0] < bounds[1]),
+        bisect,
+        (low, high, jnp.asarray(count)),
     )
-    tie = jnp.sum(keys <= lower, dtype=jnp.int32) > index + 1
-    above = jnp.min(jnp.where(keys > lower, keys, integer.max))
+    above = jnp.stack(
+        [jnp.min(jnp.where(k > lower[i], k, integer.max)) for i, k in enumerate(keys)]
+    )
     last = above == integer.max  # nothing above but entries that were left out
-    upper = jnp.where(tie | last, lower, above)
-    return tuple(
-        jax.lax.bitcast_convert_type(_flip_negative(key), x.dtype)
+    upper = jnp.where((reached > index + 1) | last, lower, above)
+    lower, upper = (
+        jax.lax.bitcast_convert_type(_flip_negative(key), dtype)
         for key in (lower, upper)
     )
+    return lower, upper, defined
 
 
 def _interpolate(lower, upper, fraction, rest):

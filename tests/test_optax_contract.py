@@ -1,5 +1,6 @@
 """Optax's own test suites pass on our optimizers."""
 
+import os
 import pathlib
 import re
 import subprocess
@@ -13,10 +14,17 @@ ROOT = pathlib.Path(__file__).parent.parent
 @pytest.mark.parametrize(
     ("suite", "at_least"), [("contrib", 64), ("alias", 36), ("sharding", 14)]
 )
-def test_suite(suite, at_least):
+def test_suite(suite, at_least, tmp_path):
+    # The suites compile many of their computations more than once.
+    cache = {
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
     run = subprocess.run(
         [sys.executable, "-m", "tests.optax_suites", suite],
         cwd=ROOT,
+        env={**os.environ, **cache},
         capture_output=True,
         text=True,
         check=False,

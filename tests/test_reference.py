@@ -29,7 +29,7 @@ COMBINATIONS = [
 # A 16-bit update is rounded once from a float32 result.
 TOLERANCE = {"float64": 2e-6, "float32": 2e-5, "bfloat16": 1e-2, "float16": 2e-3}
 
-shapes = st.sampled_from([(), (0,), (1,), (7,), (3, 2), (2, 1, 4)])
+shapes = st.sampled_from([(), (0,), (7,), (2, 1, 4)])
 leaves = st.tuples(shapes, st.sampled_from(list(TOLERANCE)))
 trees = st.recursive(
     leaves | st.none(),

@@ -54,7 +54,8 @@ def test_sharded_like_the_parameters(axis_type, unobserved):
         spread = jax.device_put(params, shardings)
         state = jax.device_put(opt.init(params), state_shardings)
         step = jax.jit(quadratic_step(opt), out_shardings=(shardings, state_shardings))
-        hlo = step.lower(spread, state).compile().as_text()
+        step = step.lower(spread, state).compile()
+        hlo = step.as_text()
         for _ in range(9):
             spread, state = step(spread, state)
             alone, alone_state = plain(alone, alone_state)
