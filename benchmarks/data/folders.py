@@ -1,6 +1,7 @@
 """Where data lies, and folders that are written whole or not at all."""
 
 import contextlib
+import errno
 import os
 import shutil
 import uuid
@@ -54,8 +55,8 @@ def move(source: Path, target: Path) -> None:
     while True:
         try:
             os.rename(source, target)
-        except OSError:
-            if not (source.is_dir() and target.is_dir()):
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY) or target.is_file():
                 raise
             aside = beside(target)
             # Another process may have moved it away already: then try again.
