@@ -24,19 +24,12 @@ def adjacency(
     An edge given twice, or in both directions, counts once; a loop not at all.
     """
     first, second = (np.asarray(ends, np.int64) for ends in (first, second))
-    ends = (
-        (first.min(initial=0), second.min(initial=0)),
-        (
-            first.max(initial=0),
-            second.max(initial=0),
-        ),
-    )
-    if min(ends[0]) < 0 or max(ends[1]) >= nodes:
-        raise ValueError(
-            f"edges go from node {min(ends[0])} to {max(ends[1])}, and the nodes are "
-            f"0 to {nodes - 1}"
-        )
     low, high = np.minimum(first, second), np.maximum(first, second)
+    if low.min(initial=0) < 0 or high.max(initial=-1) >= nodes:
+        raise ValueError(
+            f"edges go from node {low.min()} to {high.max()}, and the nodes are 0 to "
+            f"{nodes - 1}"
+        )
     once = np.unique((low * nodes + high)[low != high])
     low, high = np.divmod(once, max(nodes, 1))
     both = np.concatenate([once, high * nodes + low])
@@ -129,9 +122,12 @@ def read_facebook(files: Mapping[str, Path]) -> Graph:
     """
     target = files["musae_facebook_target.csv"]
     rows = _table(target, ("id", "page_type"))
-    numbers = np.asarray([int(number) for number, _ in rows], np.int64)
     nodes = len(rows)
-    if not np.array_equal(np.sort(numbers), np.arange(nodes)):
+    try:
+        numbers = np.asarray([number for number, _ in rows], np.int64)
+    except ValueError as error:
+        raise ValueError(f"{target} is damaged: {error}") from error
+    if not nodes or not np.array_equal(np.sort(numbers), np.arange(nodes)):
         raise ValueError(f"{target} does not number its pages from 0 on")
     _, kinds = np.unique([kind for _, kind in rows], return_inverse=True)
     labels = np.empty(nodes, np.int32)
@@ -169,13 +165,18 @@ def read_facebook(files: Mapping[str, Path]) -> Graph:
 
 
 def _table(path: Path, columns: tuple[str, str]) -> list[tuple[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        try:
-            return [(r[columns[0]], r[columns[1]]) for r in csv.DictReader(file)]
-        except (KeyError, UnicodeDecodeError, csv.Error) as error:
-            raise ValueError(
-                f"{path} is not a table with the columns {', '.join(columns)}"
-            ) from error
+    first, second = columns
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = [(row[first], row[second]) for row in csv.DictReader(file)]
+        # A row that is too short has None at its end.
+        if any(None in row for row in rows):
+            raise ValueError("a row is too short")
+    except (KeyError, ValueError, csv.Error) as error:
+        raise ValueError(
+            f"{path} is not a table with the columns {first}, {second}: {error!r}"
+        ) from error
+    return rows
 
 
 def read_reddit(files: Mapping[str, Path]) -> Graph:
@@ -211,7 +212,8 @@ def read_reddit(files: Mapping[str, Path]) -> Graph:
 
 def _npz(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # NumPy leaves a file open that it opened itself and cannot read.
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             return {name: file[name] for name in names}
     except (
         EOFError,

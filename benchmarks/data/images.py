@@ -83,11 +83,12 @@ def read_tiny_imagenet(files: Mapping[str, Path]) -> Images:
     root = files["wnids.txt"].parent
     names = sorted(files["wnids.txt"].read_text().split())
     number = {name: n for n, name in enumerate(names)}
-    train = [
-        (path, n)
-        for name, n in number.items()
-        for path in sorted((root / "train" / name / "images").glob("*.JPEG"))
-    ]
+    train = []
+    for name, n in number.items():
+        paths = sorted((root / "train" / name / "images").glob("*.JPEG"))
+        if not paths:
+            raise ValueError(f"{root / 'train' / name} has no images")
+        train += [(path, n) for path in paths]
     annotations = files["val/val_annotations.txt"]
     test = []
     for row in annotations.read_text().splitlines():
@@ -95,7 +96,9 @@ def read_tiny_imagenet(files: Mapping[str, Path]) -> Images:
         if name not in number:
             raise ValueError(f"{annotations} has the class {name!r}, not in wnids.txt")
         test.append((root / "val" / "images" / file_name, number[name]))
-    return make_images(_decode(train, root), _decode(test, root), len(names))
+    if not test:
+        raise ValueError(f"{annotations} is empty")
+    return make_images(_decode(train), _decode(test), len(names))
 
 
 def tiny_imagenet_sources(files: Mapping[str, Path]) -> list[Path]:
@@ -104,11 +107,9 @@ def tiny_imagenet_sources(files: Mapping[str, Path]) -> list[Path]:
     return [*files.values(), *sorted(root.glob("train/*/images")), root / "val/images"]
 
 
-def _decode(examples: list[tuple[Path, int]], root: Path) -> Split:
+def _decode(examples: list[tuple[Path, int]]) -> Split:
     from PIL import Image
 
-    if not examples:
-        raise ValueError(f"{root} has no images")
     side = _TINY_SIDE
     images = np.empty((len(examples), side, side, 3), np.uint8)
 

@@ -182,9 +182,11 @@ def test_a_range_that_cannot_be_satisfied(target):
 
 @pytest.mark.parametrize("status", [403, 404, 410])
 def test_what_is_not_there_is_not_tried_again(target, status):
-    with serving(lambda n, request: Answer(status=status)) as server:
-        with pytest.raises(FetchError, match=f"/set.bin answers {status}"):
-            fetch(f"{server.address}/set.bin", target, checksum=MD5)
+    with (
+        serving(lambda n, request: Answer(status=status)) as server,
+        pytest.raises(FetchError, match=f"/set.bin answers {status}"),
+    ):
+        fetch(f"{server.address}/set.bin", target, checksum=MD5)
     assert len(server.requests) == 1
     assert files(target) == []
 
@@ -200,9 +202,11 @@ def test_a_passing_failure_is_tried_again(target, status):
 
 
 def test_gives_up(target):
-    with serving(lambda n, request: Answer(status=500)) as server:
-        with pytest.raises(FetchError, match=r"failed 3 times, at last: .* 500"):
-            fetch(server.address, target, checksum=MD5, tries=3)
+    with (
+        serving(lambda n, request: Answer(status=500)) as server,
+        pytest.raises(FetchError, match=r"failed 3 times, at last: .* 500"),
+    ):
+        fetch(server.address, target, checksum=MD5, tries=3)
     assert len(server.requests) == 3
     assert files(target) == []
 
@@ -224,17 +228,21 @@ def test_nobody_there(target):
     ],
 )
 def test_a_wrong_file_is_refused(target, answer):
-    with serving(lambda n, request: answer) as server:
-        with pytest.raises(FetchError, match=f"does not have the checksum {MD5}"):
-            fetch(server.address, target, checksum=MD5)
+    with (
+        serving(lambda n, request: answer) as server,
+        pytest.raises(FetchError, match=f"does not have the checksum {MD5}"),
+    ):
+        fetch(server.address, target, checksum=MD5)
     assert len(server.requests) == 1
     assert files(target) == []
 
 
 def test_a_length_that_is_too_long(target):
-    with serving(lambda n, request: Answer(BODY, length=len(BODY) + 1)) as server:
-        with pytest.raises(FetchError, match=r"after 10,240 of 10,241 bytes"):
-            fetch(server.address, target, checksum=None, tries=2)
+    with (
+        serving(lambda n, request: Answer(BODY, length=len(BODY) + 1)) as server,
+        pytest.raises(FetchError, match=r"after 10,240 of 10,241 bytes"),
+    ):
+        fetch(server.address, target, checksum=None, tries=2)
     assert files(target) == []
 
 
@@ -273,9 +281,11 @@ def test_an_interrupt_keeps_what_arrived(target, monkeypatch):
 def test_the_pauses_double(target, monkeypatch):
     pauses = []
     monkeypatch.setattr(module.time, "sleep", pauses.append)
-    with serving(lambda n, request: Answer(status=500)) as server:
-        with pytest.raises(FetchError):
-            fetch(server.address, target, checksum=None, tries=4, pause=0.5)
+    with (
+        serving(lambda n, request: Answer(status=500)) as server,
+        pytest.raises(FetchError),
+    ):
+        fetch(server.address, target, checksum=None, tries=4, pause=0.5)
     assert pauses == [0.5, 1.0, 2.0]
 
 
