@@ -9,7 +9,7 @@ from benchmarks.data.batches import (
 from benchmarks.data.containers import Graph, Images, Split, Text
 from benchmarks.data.folders import data_folder
 from benchmarks.data.images import cut, synthetic
-from benchmarks.data.prefetch import Prefetch, prefetch
+from benchmarks.data.prefetching import Prefetch, prefetch
 from benchmarks.data.registry import NAMES, load
 from benchmarks.data.text import read_text
 

@@ -14,6 +14,8 @@ from benchmarks.data.containers import Images, Split, make_images
 from benchmarks.data.pickles import read_pickle
 
 _TINY_SIDE = 64
+# What a draw is for, so that no two are the same.
+_DIGITS, _TEMPLATE, _TRAIN, _TEST = range(4)
 
 
 def read_cifar10(files: Mapping[str, Path]) -> Images:
@@ -201,10 +203,6 @@ def _bytes(shape: tuple[int, ...], *words: int) -> np.ndarray:
     size = math.prod(shape)
     drawn = hashing.hashed(*words, np.arange(-(-size // 8))).astype("<u8")
     return drawn.view(np.uint8)[:size].reshape(shape)
-
-
-# What a draw is for, so that no two are the same.
-_DIGITS, _TEMPLATE, _TRAIN, _TEST = range(4)
 
 
 def cut(

@@ -1,6 +1,7 @@
 """The sets by name: where they come from, how to check them, and how to read them."""
 
 import difflib
+import functools
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -72,7 +73,7 @@ def _idx(folder: str, address: str, checksums: dict[str, str]) -> Source:
 def _planetoid(name: str, checksums: dict[str, str | None]) -> Source:
     address = "https://github.com/kimiyoung/planetoid/raw/master/data"
     return Source(
-        graphs.planetoid_reader(name),
+        functools.partial(graphs.read_planetoid, name),
         ("planetoid",),
         tuple((f"ind.{name}.{kind}",) for kind in checksums),
         tuple(
@@ -320,7 +321,7 @@ def _unpack(name: str, source: Source, target: Path, download: bool) -> None:
             f"{archive} does not have the checksum {remote.checksum}: remove it to "
             "have it downloaded anew"
         )
-    extract(archive, target, source.inside)
+    extract(archive, target, source.inside or "")
 
 
 def _download(

@@ -20,7 +20,7 @@ from tests.benchmarks.data.server import Answer, serving
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch, tmp_path):
     """No waiting, and nothing in the user's own folders."""
-    quick = functools.partial(fetch, tries=2, timeout=1.0, pause=0.001)
+    quick = functools.partial(fetch, tries=2, timeout=10.0, pause=0.001)
     monkeypatch.setattr(registry, "fetch", quick)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
     monkeypatch.delenv("CTAGD_DATA", raising=False)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from benchmarks.data import prefetch
+from benchmarks.data import prefetch, prefetching
 
 
 def alive() -> bool:
@@ -93,27 +93,16 @@ def test_dropping_it_stops_the_thread():
     assert soon(lambda: not alive())
 
 
-def test_counts_the_wait():
-    def slow(n):
-        time.sleep(0.02)
-        return n
-
-    with prefetch(slow, range(3)) as items:
+def test_counts_the_wait(monkeypatch):
+    # Two looks at the clock an item: two seconds, then half a second.
+    clock = iter([10.0, 12.0, 20.0, 20.5])
+    monkeypatch.setattr(prefetching.time, "perf_counter", lambda: next(clock))
+    with prefetch(str, itertools.count()) as items:
         assert items.waited == 0
-        list(items)
-        assert 0.04 < items.waited < 5
-
-    ready = threading.Event()
-
-    def fast(n):
-        if n == 2:
-            ready.set()
-        return n
-
-    with prefetch(fast, range(3), size=3) as items:
-        assert ready.wait(5)
-        next(items), next(items)
-        assert items.waited < 0.02
+        next(items)
+        assert items.waited == 2.0
+        next(items)
+        assert items.waited == 2.5
 
 
 def test_size():
