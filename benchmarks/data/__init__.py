@@ -1,0 +1,33 @@
+"""Data of the benchmarks: sets by name, and their batches."""
+
+from benchmarks.data.batches import (
+    GraphPipeline,
+    ImagePipeline,
+    Pipeline,
+    TextPipeline,
+)
+from benchmarks.data.containers import Graph, Images, Split, Text
+from benchmarks.data.folders import data_folder
+from benchmarks.data.images import cut, synthetic
+from benchmarks.data.prefetching import Prefetch, prefetch
+from benchmarks.data.registry import NAMES, load
+from benchmarks.data.text import read_text
+
+__all__ = [
+    "NAMES",
+    "Graph",
+    "GraphPipeline",
+    "ImagePipeline",
+    "Images",
+    "Pipeline",
+    "Prefetch",
+    "Split",
+    "Text",
+    "TextPipeline",
+    "cut",
+    "data_folder",
+    "load",
+    "prefetch",
+    "read_text",
+    "synthetic",
+]

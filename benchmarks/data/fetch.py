@@ -1,0 +1,203 @@
+"""Downloads files: checked, resumed, and in place only when whole."""
+
+import contextlib
+import hashlib
+import http.client
+import os
+import shutil
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from benchmarks.data.folders import beside
+
+_CHUNK = 1 << 18
+# Too early, too many: worth another try, unlike the other answers from 400 to 499.
+_PASSING = frozenset({408, 425, 429})
+
+
+class FetchError(OSError):
+    """A file that could not be had; the message says from where and why."""
+
+
+class _PassingError(Exception):
+    """A failure that may pass."""
+
+
+def fetch(
+    address: str,
+    target: Path,
+    *,
+    checksum: str | None,
+    tries: int = 5,
+    timeout: float = 30.0,
+    pause: float = 1.0,
+) -> None:
+    """Downloads a file.
+
+    What arrived before a failure is kept beside the target and continued by the next
+    try, or the next call, if the server vouches that the file is still the same. Of
+    two processes, one continues it and the other starts its own.
+
+    Args:
+      address: where it is.
+      target: where to put it.
+      checksum: "md5:…" or "sha256:…" in hexadecimal; None if none is known.
+      tries: attempts before giving up.
+      timeout: seconds without a byte after which the connection counts as stalled.
+      pause: seconds before the second try; doubled before each further one.
+
+    Raises:
+      FetchError: the server does not have it, every try failed, or the file is not
+        the one the checksum is of.
+    """
+    kept = target.with_name(f".{target.name}.part")
+    part = beside(target)
+    try:
+        # Renaming is atomic: only one process gets it.
+        with contextlib.suppress(OSError):
+            os.rename(kept, part / "kept")
+            for path in (part / "kept").iterdir():
+                path.rename(part / path.name)
+            (part / "kept").rmdir()
+        with _progress() as progress:
+            task = progress.add_task(target.name, total=None)
+
+            def show(done: int, total: int | None) -> None:
+                progress.update(task, completed=done, total=total)
+
+            for attempt in range(tries):
+                try:
+                    resumed = _attempt(address, part, timeout, show)
+                    _verify(address, part / "data", checksum, resumed)
+                    break
+                except _PassingError as failure:
+                    if attempt + 1 == tries:
+                        raise FetchError(
+                            f"{address} failed {tries} times, at last: {failure}"
+                        ) from failure
+                    time.sleep(pause * 2**attempt)
+        os.replace(part / "data", target)
+        (part / "validator").unlink(missing_ok=True)
+    finally:
+        with contextlib.suppress(OSError):
+            if (part / "data").exists() and (part / "validator").exists():
+                os.rename(part, kept)
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def digest(path: Path, algorithm: str) -> str:
+    """The file's checksum in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()
+
+
+def matches(path: Path, checksum: str | None) -> bool:
+    """Whether the file has the checksum; without one, every file has."""
+    if checksum is None:
+        return True
+    algorithm, _, expected = checksum.partition(":")
+    return digest(path, algorithm) == expected
+
+
+def _verify(address: str, path: Path, checksum: str | None, resumed: bool) -> None:
+    if matches(path, checksum):
+        return
+    path.unlink()
+    message = f"what {address} sent does not have the checksum {checksum}"
+    if resumed:
+        raise _PassingError(message)
+    raise FetchError(message)
+
+
+def _attempt(
+    address: str, part: Path, timeout: float, show: Callable[[int, int | None], None]
+) -> bool:
+    """One request; returns whether it continued an earlier one."""
+    data, validator = part / "data", part / "validator"
+    request = urllib.request.Request(address)
+    request.add_header("User-Agent", "ctagd-optax")
+    # A compressed answer could not be continued.
+    request.add_header("Accept-Encoding", "identity")
+    start = data.stat().st_size if data.exists() and validator.exists() else 0
+    if start:
+        request.add_header("Range", f"bytes={start}-")
+        request.add_header("If-Range", validator.read_text())
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as response:
+            return _receive(response, data, validator, start, show)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == 416:
+            data.unlink(missing_ok=True)
+        elif 400 <= error.code < 500 and error.code not in _PASSING:
+            raise FetchError(f"{address} answers {error.code} {error.reason}") from None
+        raise _PassingError(f"the server answers {error.code} {error.reason}") from None
+    except (OSError, http.client.HTTPException) as error:
+        raise _PassingError(str(error) or type(error).__name__) from error
+
+
+def _receive(
+    response: http.client.HTTPResponse,
+    data: Path,
+    validator: Path,
+    start: int,
+    show: Callable[[int, int | None], None],
+) -> bool:
+    resumed = response.status == 206
+    if resumed and not (
+        response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
+        and _validator(response) in ("", validator.read_text())
+    ):
+        data.unlink(missing_ok=True)
+        raise _PassingError("the server sent another part than the one asked for")
+    if not resumed:
+        start = 0
+        validator.unlink(missing_ok=True)
+    length = response.headers.get("Content-Length")
+    total = start + int(length) if length else None
+    done = start
+    with data.open("ab" if resumed else "wb") as file:
+        if not resumed and _validator(response):
+            validator.write_text(_validator(response))
+        while chunk := response.read1(_CHUNK):
+            file.write(chunk)
+            done += len(chunk)
+            show(done, total)
+    if total is not None and done != total:
+        raise _PassingError(f"the connection ended after {done:,} of {total:,} bytes")
+    return resumed
+
+
+def _validator(response: http.client.HTTPResponse) -> str:
+    """What identifies the file's contents to If-Range: a weak tag does not."""
+    tag = response.headers.get("ETag", "")
+    if tag and not tag.startswith("W/"):
+        return tag
+    return "" if tag else response.headers.get("Last-Modified", "")
+
+
+def _progress() -> Progress:
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
