@@ -1,6 +1,7 @@
 """CT-AGD, the paper's method, on the skeleton of ``_transform``."""
 
 import math
+import numbers
 from typing import Any, NamedTuple
 
 import jax
@@ -371,7 +372,7 @@ def _divisors(
 ) -> jax.Array:
     """γ of each tensor: the quantile of its curvature, 1 where that is undefined."""
     gamma = jnp.ones((len(curvature),), jnp.float32)
-    omega = quantile if isinstance(quantile, Tracer) else float(quantile)
+    omega = float(quantile) if isinstance(quantile, numbers.Real) else quantile
     by_dtype: dict[Any, list[int]] = {}
     for i, h in enumerate(curvature):
         if h.size:
