@@ -16,7 +16,8 @@ class CausalTransformer(nnx.Module):
     Radford et al., `Language Models are Unsupervised Multitask Learners
     <https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf>`_,
     2019: pre-norm blocks, learned positions, normal(0.02) kernels with those that end a
-    residual branch divided by √(2·depth), and the embedding as output matrix.
+    residual branch divided by √(2·depth), and the embedding as output matrix. The block
+    is DeiT's: its GELU is exact, and ε of LayerNorm is 1e-6.
 
     Args:
       vocabulary: number of different tokens.

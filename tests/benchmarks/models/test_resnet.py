@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from benchmarks.models import ResNet, WideResNet
+from benchmarks.models import ResNet, WideResNet, parameter_count
 from benchmarks.models.resnet import _conv, shortcut
 from tests.benchmarks.models import checks
 
@@ -98,13 +98,14 @@ def test_only_training_changes_the_statistics_of_batchnorm():
     assert np.abs(trained - evaluated).max() > 0.1
 
 
-def test_dropout_is_in_every_wide_block_by_option():
-    def states(**options):
-        model = nnx.eval_shape(lambda: WideResNet(10, 1, rngs=nnx.Rngs(0), **options))
-        return len(jax.tree.leaves(nnx.state(model, nnx.RngKey)))
+def test_dropout_is_in_every_wide_block_by_option_and_has_no_parameters():
+    def model(rate):
+        return nnx.eval_shape(lambda: WideResNet(10, 1, dropout=rate, rngs=nnx.Rngs(0)))
 
-    assert states() == 0
-    assert states(dropout=0.3) == 3
+    plain, dropping = model(0.0), model(0.3)
+    assert len(jax.tree.leaves(nnx.state(plain, nnx.RngKey))) == 0
+    assert len(jax.tree.leaves(nnx.state(dropping, nnx.RngKey))) == 3
+    assert parameter_count(plain) == parameter_count(dropping)
 
 
 @pytest.mark.parametrize(
