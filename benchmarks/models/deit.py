@@ -107,4 +107,5 @@ class DeiT(nnx.Module):
         ]
         if len(logits) == 1:
             return logits[0]
-        return (logits[0] + logits[1]) / 2 if self.deterministic else tuple(logits)
+        label, teacher = logits
+        return (label + teacher) / 2 if self.deterministic else (label, teacher)

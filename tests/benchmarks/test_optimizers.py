@@ -14,7 +14,7 @@ from flax import nnx
 
 import ctagd_optax
 from benchmarks import optimizers
-from benchmarks.models import MLP
+from benchmarks.models import MLP, WideResNet
 
 pytestmark = pytest.mark.usefixtures("default_jax")
 
@@ -70,6 +70,25 @@ def test_every_arm_lowers_a_loss_of_a_flax_model(spec):
     evaluated = arm.eval_params(state, now)
     assert jax.tree.structure(evaluated) == jax.tree.structure(params)
     assert loss(evaluated) < loss(params)
+
+
+@pytest.mark.parametrize("name", ["lbfgs", "sophia", "muon", "ct_sgd"])
+def test_arms_take_networks_with_batchnorm_and_dropout(name):
+    """Traced, not compiled: the loss is a function of parameters within loops."""
+    model = nnx.eval_shape(lambda: WideResNet(10, 1, dropout=0.1, rngs=nnx.Rngs(0)))
+    graph, params, rest = nnx.split(model, nnx.Param, ...)
+    opt = optimizers.arm(name).make(3)
+
+    def train(params, rest, images):
+        def loss(params):
+            network = nnx.merge(graph, params, rest, copy=True)
+            return jnp.mean(network(images) ** 2)
+
+        return make_step(opt, loss)(params, opt.init(params))
+
+    images = jax.ShapeDtypeStruct((4, 8, 8, 3), jnp.float32)
+    after, _ = jax.eval_shape(train, params, rest, images)
+    assert jax.tree.structure(after) == jax.tree.structure(params)
 
 
 @pytest.mark.parametrize("name", ["ct_sgd", "ct_adam"])
