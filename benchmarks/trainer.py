@@ -1,0 +1,768 @@
+"""Trains a workload with an optimizer, on one device or many, and can be continued.
+
+One jitted step donates the whole training state. Everything a run depends on is in that
+state or a pure function of the step: a run that was stopped at any moment goes on from
+its last checkpoint as if nothing had happened.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import importlib.metadata
+import json
+import math
+import pathlib
+import platform
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+from jax.experimental import multihost_utils
+
+import ctagd_optax
+from benchmarks import devices
+from benchmarks.checkpoints import Checkpoints
+from benchmarks.data import Pipeline, Prefetch, prefetch
+from benchmarks.files import write_json
+from benchmarks.logs import Metrics, Reporter
+from benchmarks.models import parameter_count
+from benchmarks.optimizers import Arm, arm
+from benchmarks.workloads import Batch, Workload, workload
+
+# Steps that may be under way before the host looks at a loss.
+_IN_FLIGHT = 4
+_VERSIONS_OF = ("ctagd-optax", "jax", "jaxlib", "optax", "flax", "numpy")
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """A run.
+
+    Attributes:
+      workload: its name, see ``benchmarks.workloads``.
+      optimizer: its name and options, see ``benchmarks.optimizers``.
+      out: folder of the run.
+      seed: of weights, order and augmentation.
+      epochs: epochs to train; None is the workload's number.
+      batch_size: examples in a batch; None is the workload's number.
+      data_dir: folder of the data; None is the environment's.
+      download: whether a missing set may be fetched.
+      synthetic: trains on a generated set of the workload's shapes.
+      part: what to evaluate on: "test", or "validation", which is then set aside from
+        the training data.
+      dtype: dtype of the network's computation: "float32" or "bfloat16".
+      accumulate: parts that a batch is cut into, whose gradients are averaged.
+      refresh_batch_stats: batches from which BatchNorm statistics are taken anew for a
+        second evaluation; 0 makes none.
+      checkpoint_every: steps between checkpoints; None is an epoch. There is one at the
+        end of every epoch, too.
+      keep: checkpoints to keep.
+      devices: devices to use; None is all.
+      shard: also spreads parameters and optimizer state over the devices.
+      tensorboard: also writes TensorBoard's files.
+    """
+
+    workload: str
+    optimizer: str
+    out: pathlib.Path
+    seed: int = 0
+    epochs: int | None = None
+    batch_size: int | None = None
+    data_dir: pathlib.Path | None = None
+    download: bool = True
+    synthetic: bool = False
+    part: str = "test"
+    dtype: str = "float32"
+    accumulate: int = 1
+    refresh_batch_stats: int = 0
+    checkpoint_every: int | None = None
+    keep: int = 2
+    devices: int | None = None
+    shard: bool = False
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "checkpoint_every", "accumulate", "keep"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        for name in ("seed", "refresh_batch_stats"):
+            if getattr(self, name) < 0:
+                raise ValueError(
+                    f"{name} must be at least 0, got {getattr(self, name)}"
+                )
+        for name, known in (
+            ("part", ("test", "validation")),
+            ("dtype", ("float32", "bfloat16")),
+        ):
+            if getattr(self, name) not in known:
+                raise ValueError(
+                    f"{name} must be one of {', '.join(known)}; got "
+                    f"{getattr(self, name)!r}"
+                )
+
+
+# What may differ between a run and its continuation.
+_FREE = (
+    "out",
+    "data_dir",
+    "download",
+    "epochs",
+    "checkpoint_every",
+    "keep",
+    "devices",
+    "shard",
+    "tensorboard",
+)
+
+
+class TrainState(NamedTuple):
+    """All that a run needs to go on.
+
+    Attributes:
+      step: steps taken; the position in the data, too.
+      params: the weights.
+      batch_stats: BatchNorm's running statistics.
+      streams: random streams of dropout.
+      opt_state: the optimizer's state.
+      loss: sum of the epoch's losses so far.
+      accuracy: sum of the epoch's training accuracies so far.
+      failed_step: the first step whose loss was not finite; -1 if none was.
+      failed: which tensors' gradients were not finite at that step.
+    """
+
+    step: jax.Array
+    params: nnx.State
+    batch_stats: nnx.State
+    streams: nnx.State
+    opt_state: optax.OptState
+    loss: jax.Array
+    accuracy: jax.Array
+    failed_step: jax.Array
+    failed: jax.Array
+
+
+class NonFiniteLossError(RuntimeError):
+    """The loss is not finite any more."""
+
+    def __init__(self, step: int, tensors: list[str], checkpoint: pathlib.Path | None):
+        self.step = step
+        self.tensors = tensors
+        self.checkpoint = checkpoint
+        super().__init__(
+            f"the loss of step {step} is not finite; gradients that are not finite: "
+            f"{', '.join(tensors) or 'none'}; last good checkpoint: "
+            f"{checkpoint or 'none'}"
+        )
+
+
+class Interrupted(KeyboardInterrupt):
+    """The run was asked to stop, and has been saved."""
+
+
+class Functions(NamedTuple):
+    """The pure functions of a run; all but ``init`` are to be compiled.
+
+    Attributes:
+      init: a training state from a seed.
+      step: state, batch, constants → state and the loss.
+      evaluate: state, statistics, batch, constants → sums of loss, accuracy and weight.
+      statistics: state, batch, constants → BatchNorm statistics of the batch.
+    """
+
+    init: Callable[[int], TrainState]
+    step: Callable[[TrainState, Batch, Batch], tuple[TrainState, jax.Array]]
+    evaluate: Callable[[TrainState, nnx.State, Batch, Batch], jax.Array]
+    statistics: Callable[[TrainState, Batch, Batch], nnx.State]
+
+
+def make_functions(
+    work: Workload,
+    optimizer: Arm,
+    make_model: Callable[[nnx.Rngs], nnx.Module],
+    steps_per_epoch: int,
+    accumulate: int = 1,
+    unroll: bool = False,
+) -> Functions:
+    """Makes the functions of a run.
+
+    Args:
+      work: the workload, for its loss and metric.
+      optimizer: the arm.
+      make_model: makes the network.
+      steps_per_epoch: optimizer steps in an epoch.
+      accumulate: parts of a batch whose gradients are averaged.
+      unroll: writes those parts out instead of looping, as XLA's CPU backend runs
+        convolutions in loops slowly.
+
+    Returns:
+      The :class:`Functions`.
+    """
+    opt = optimizer.make(steps_per_epoch)
+    split = (nnx.Param, nnx.BatchStat, ...)
+    abstract = nnx.eval_shape(lambda: make_model(nnx.Rngs(0)))
+    abstract.train()
+    graph, *_ = nnx.split(abstract, *split)
+    abstract.eval()
+    eval_graph, *_ = nnx.split(abstract, *split)
+    abstract.train()
+    for _, module in nnx.iter_modules(abstract):
+        if isinstance(module, nnx.BatchNorm):
+            module.momentum = 0.0  # the new statistics are then the batch's own
+    statistics_graph, *_ = nnx.split(abstract, *split)
+
+    def init(seed: int) -> TrainState:
+        # Drawing weights with threefry takes a CPU most of the set-up time. Dropout's
+        # draws must not depend on how a batch is spread, which only threefry keeps.
+        rngs = nnx.Rngs(
+            params=jax.random.key(seed, impl="rbg"), dropout=jax.random.key(seed)
+        )
+        _, params, batch_stats, streams = nnx.split(make_model(rngs), *split)
+        return TrainState(
+            step=jnp.zeros((), jnp.int32),
+            params=params,
+            batch_stats=batch_stats,
+            streams=streams,
+            opt_state=opt.init(params),
+            loss=jnp.zeros((), jnp.float32),
+            accuracy=jnp.zeros((), jnp.float32),
+            failed_step=jnp.full((), -1, jnp.int32),
+            failed=jnp.zeros((len(jax.tree.leaves(params)),), jnp.bool_),
+        )
+
+    def loss(params, batch_stats, streams, batch, constants):
+        model = nnx.merge(graph, params, batch_stats, streams, copy=True)
+        figures = work.figures(model, batch, constants)
+        _, _, batch_stats, streams = nnx.split(model, *split)
+        return figures.loss.mean(), (figures.accuracy.mean(), batch_stats, streams)
+
+    def gradients(params, batch_stats, streams, batch, constants):
+        """Loss, accuracy and gradients of a batch, and what else has changed."""
+        if accumulate == 1:
+            (value, (accuracy, *rest)), grads = jax.value_and_grad(loss, has_aux=True)(
+                params, batch_stats, streams, batch, constants
+            )
+            return (value, accuracy, grads), rest
+        # Every part takes every n-th example, so that each device keeps its rows.
+        parts = jax.tree.map(
+            lambda x: x.reshape(-1, accumulate, *x.shape[1:]).swapaxes(0, 1), batch
+        )
+
+        def add(carry, part):
+            total, rest = carry
+            (value, (accuracy, *rest)), grads = jax.value_and_grad(loss, has_aux=True)(
+                params, *rest, part, constants
+            )
+            share = jax.tree.map(lambda x: x / accumulate, (value, accuracy, grads))
+            return (optax.tree.add(total, share), rest), None
+
+        nothing = jnp.zeros(()), jnp.zeros(()), optax.tree.zeros_like(params)
+        (total, rest), _ = jax.lax.scan(
+            add,
+            (nothing, [batch_stats, streams]),
+            parts,
+            unroll=accumulate if unroll else 1,
+        )
+        return total, rest
+
+    def step(state: TrainState, batch: Batch, constants: Batch):
+        inputs = state.batch_stats, state.streams, batch, constants
+
+        def value_fn(params):
+            return loss(params, *inputs)[0]
+
+        (value, accuracy, grads), (batch_stats, streams) = gradients(
+            state.params, *inputs
+        )
+        updates, opt_state = opt.update(
+            grads,
+            state.opt_state,
+            state.params,
+            value=value,
+            grad=grads,
+            value_fn=value_fn,
+            obj_fn=value_fn,
+        )
+        start = state.step % steps_per_epoch == 0
+        fails = (state.failed_step < 0) & ~jnp.isfinite(value)
+        failed = jax.lax.cond(
+            fails,
+            lambda: jnp.stack([~jnp.isfinite(g).all() for g in jax.tree.leaves(grads)]),
+            lambda: state.failed,
+        )
+        new = TrainState(
+            step=state.step + 1,
+            params=optax.apply_updates(state.params, updates),
+            batch_stats=batch_stats,
+            streams=streams,
+            opt_state=opt_state,
+            loss=jnp.where(start, 0, state.loss) + value,
+            accuracy=jnp.where(start, 0, state.accuracy) + accuracy,
+            failed_step=jnp.where(fails, state.step, state.failed_step),
+            failed=failed,
+        )
+        return new, value
+
+    def evaluate(state, batch_stats, batch, constants):
+        params = optimizer.eval_params(state.opt_state, state.params)
+        model = nnx.merge(eval_graph, params, batch_stats, state.streams, copy=True)
+        figures = work.figures(model, batch, constants)
+        weight = batch["weight"]
+        return jnp.stack(
+            [jnp.sum(weight * x) for x in (figures.loss, figures.accuracy, 1.0)]
+        )
+
+    def statistics(state, batch, constants):
+        params = optimizer.eval_params(state.opt_state, state.params)
+        model = nnx.merge(
+            statistics_graph, params, state.batch_stats, state.streams, copy=True
+        )
+        work.figures(model, batch, constants)
+        return nnx.state(model, nnx.BatchStat)
+
+    return Functions(init, step, evaluate, statistics)
+
+
+class Run:
+    """A run in its place: data, devices, compiled functions.
+
+    Args:
+      config: the run.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        self.work = workload(config.workload)
+        self.arm = arm(config.optimizer)
+        self.mesh = devices.make_mesh(config.devices)
+        self.batch_size = config.batch_size or self.work.batch_size
+        self.epochs = config.epochs or self.work.epochs
+        self._check_batch()
+        data_set = (
+            self.work.stand_in()
+            if config.synthetic
+            else self.work.load(config.data_dir, download=config.download)
+        )
+        self.pipeline: Pipeline = self.work.pipeline(
+            data_set,
+            batch_size=self.batch_size,
+            seed=config.seed,
+            validation=self.work.validation if config.part == "validation" else 0,
+        )
+        self.rows = devices.local_rows(self.batch_size)
+        self.constants = devices.put_everywhere(self.mesh, self.pipeline.constants)
+        dtype = jnp.dtype(config.dtype)
+        self.functions = make_functions(
+            self.work,
+            self.arm,
+            lambda rngs: self.work.model(data_set, dtype=dtype, rngs=rngs),
+            self.pipeline.steps_per_epoch,
+            config.accumulate,
+            unroll=self.mesh.devices.flat[0].platform == "cpu",
+        )
+        self.abstract = jax.eval_shape(self.functions.init, 0)
+        self.placement = devices.placement(self.mesh, self.abstract, config.shard)
+        self._step = None
+        self._evaluate = jax.jit(self.functions.evaluate)
+        self._statistics = jax.jit(self.functions.statistics)
+
+    def _check_batch(self) -> None:
+        parts = self.config.accumulate * self.mesh.devices.size
+        if self.batch_size % parts:
+            raise ValueError(
+                f"batch_size must be a multiple of accumulate times devices, "
+                f"{self.config.accumulate} × {self.mesh.devices.size} = {parts}; got "
+                f"{self.batch_size}"
+            )
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimizer steps in an epoch."""
+        return self.pipeline.steps_per_epoch
+
+    def tensors(self) -> list[str]:
+        """The paths of the parameters, in the order of the state's vectors."""
+        paths, _ = jax.tree_util.tree_flatten_with_path(self.abstract.params)
+        return [_path(path) for path, _ in paths]
+
+    def init(self) -> TrainState:
+        """The training state before the first step."""
+        state = jax.jit(self.functions.init, static_argnums=0)(self.config.seed)
+        return devices.put_everywhere(self.mesh, state, self.placement)
+
+    def compile(self, state: TrainState) -> float:
+        """Compiles the step; returns the seconds it took."""
+        start = time.perf_counter()
+        step = jax.jit(
+            self.functions.step,
+            donate_argnums=0,
+            out_shardings=(self.placement, None),
+        )
+        self._step = step.lower(state, self.train_batch(0), self.constants).compile()
+        return time.perf_counter() - start
+
+    def train_batch(self, step: int) -> Batch:
+        """The batch of a step, on the devices."""
+        epoch, t = divmod(step, self.steps_per_epoch)
+        batch = self.pipeline.train_batch(epoch, t, self.rows)
+        return devices.put_batch(self.mesh, batch)
+
+    def step(self, state: TrainState, batch: Batch) -> tuple[TrainState, jax.Array]:
+        """One step of training; the old state is gone after it."""
+        if self._step is None:
+            self.compile(state)
+        return self._step(state, batch, self.constants)
+
+    def evaluate(
+        self, state: TrainState, batch_stats: nnx.State
+    ) -> tuple[float, float]:
+        """Mean loss and accuracy on the part to evaluate."""
+        total = None
+        for batch in self.pipeline.evaluation(self.config.part, self.rows):
+            sums = self._evaluate(
+                state, batch_stats, devices.put_batch(self.mesh, batch), self.constants
+            )
+            total = sums if total is None else total + sums
+        loss, accuracy, weight = np.asarray(total, np.float64)
+        return loss / weight, accuracy / weight
+
+    def refreshed(self, state: TrainState, batches: int) -> nnx.State:
+        """BatchNorm statistics of the weights to evaluate, over training batches."""
+        epoch = (int(state.step) - 1) // self.steps_per_epoch
+        mean = None
+        for n in range(batches):
+            batch = self.train_batch(
+                epoch * self.steps_per_epoch + n % self.steps_per_epoch
+            )
+            found = self._statistics(state, batch, self.constants)
+            mean = (
+                found
+                if mean is None
+                else jax.tree.map(lambda m, x, n=n: m + (x - m) / (n + 1), mean, found)
+            )
+        return mean
+
+    def measure(self, state: TrainState) -> dict[str, Any]:
+        """The figures of an epoch that has just ended."""
+        steps = self.steps_per_epoch
+        loss, accuracy = self.evaluate(state, state.batch_stats)
+        part = self.config.part
+        row = {
+            "epoch": int(state.step) // steps,
+            "step": int(state.step),
+            "train_loss": float(state.loss) / steps,
+            "train_accuracy": float(state.accuracy) / steps,
+            f"{part}_loss": loss,
+            f"{part}_accuracy": accuracy,
+        }
+        if self.config.refresh_batch_stats and jax.tree.leaves(state.batch_stats):
+            stats = self.refreshed(state, self.config.refresh_batch_stats)
+            row["refreshed_loss"], row["refreshed_accuracy"] = self.evaluate(
+                state, stats
+            )
+        return {**row, **curvature_figures(state)}
+
+
+def curvature_figures(state: TrainState) -> dict[str, float]:
+    """CT-AGD's γ and trust figures, over the tensors; nothing for other optimizers."""
+    if optax.tree.get(state.opt_state, "info") is None:
+        return {}
+    rows = ctagd_optax.curvature_report(state.opt_state, state.params)
+    gammas = [row.gamma for row in rows]
+    means = ("observed", "clamped_low", "clamped_high", "relative_correction")
+    return {
+        "gamma_min": min(gammas),
+        "gamma_median": float(np.median(gammas)),
+        "gamma_max": max(gammas),
+        **{
+            name: float(np.mean([getattr(row, name) for row in rows])) for name in means
+        },
+    }
+
+
+def train(
+    config: Config,
+    *,
+    resume: bool = False,
+    make_reporter: Callable[[int, int], Reporter] = lambda *_: Reporter(),
+) -> dict[str, Any]:
+    """Trains to the end, and returns the summary.
+
+    The folder ``config.out`` gets ``config.json``, ``metrics.jsonl`` (a line an epoch),
+    ``checkpoints/`` and, at the end, ``summary.json``.
+
+    Args:
+      config: the run.
+      resume: goes on with a run that was stopped; starts one where there is none.
+      make_reporter: makes what tells a person how it goes, from the steps in an epoch
+        and the number of epochs.
+
+    Returns:
+      The summary, as written.
+
+    Raises:
+      FileExistsError: the folder holds a run, and ``resume`` is False.
+      NonFiniteLossError: the loss is not finite any more.
+      Interrupted: by Ctrl-C or SIGTERM, after a checkpoint.
+    """
+    earlier = _earlier_run(config, resume)
+    run = Run(config)
+    description = describe(run)
+    if earlier is not None and earlier["versions"] != description["versions"]:
+        description["started_with"] = earlier["versions"]
+    if jax.process_index() == 0:
+        write_json(config.out / "config.json", description)
+    checkpoints = Checkpoints(config.out / "checkpoints", config.keep)
+    report = make_reporter(run.steps_per_epoch, run.epochs)
+    try:
+        with _stop_requests() as stopping:
+            return _train(run, checkpoints, report, stopping)
+    finally:
+        report.close()
+        checkpoints.close()
+
+
+def _train(
+    run: Run,
+    checkpoints: Checkpoints,
+    report: Reporter,
+    stopping: Callable[[int], bool],
+) -> dict[str, Any]:
+    config, steps = run.config, run.steps_per_epoch
+    total = run.epochs * steps
+    every = config.checkpoint_every or steps
+    state = run.init()
+    notes = {"seconds": 0.0, "compile_seconds": 0.0, "wait_seconds": 0.0}
+    saved = checkpoints.last()
+    if saved is not None:
+        state, notes = checkpoints.restore(saved, state)
+        report.say(f"going on from step {saved}: {checkpoints.path(saved)}")
+    first = int(state.step)
+    metrics = Metrics(
+        config.out / "metrics.jsonl",
+        first,
+        config.out / "tensorboard" if config.tensorboard else None,
+        writes=jax.process_index() == 0,
+    )
+    if first < total:
+        notes["compile_seconds"] += run.compile(state)
+
+    losses: collections.deque[jax.Array] = collections.deque()
+    with prefetch(run.train_batch, range(first, total)) as batches:
+        clock = _Clock(first, batches)
+        for n, batch in enumerate(batches, first + 1):
+            state, loss = run.step(state, batch)
+            losses.append(loss)
+            if len(losses) > _IN_FLIGHT and not math.isfinite(losses.popleft()):
+                _check(run, state, checkpoints)
+            stop = stopping(n)
+            ends_epoch = n % steps == 0
+            if not (ends_epoch or stop or n % every == 0):
+                if clock.is_time_to_report():
+                    rate = clock.steps_per_second(n) * run.batch_size
+                    report.step(n, _running(state, n, steps, rate))
+                continue
+
+            _check(run, state, checkpoints)  # waits for the steps under way
+            losses.clear()
+            rate = clock.steps_per_second(n) * run.batch_size
+            clock.stop(notes)
+            if ends_epoch:
+                row = {
+                    **run.measure(state),
+                    "seconds": notes["seconds"],
+                    "compile_seconds": notes["compile_seconds"],
+                    "input_wait": notes["wait_seconds"] / notes["seconds"],
+                    "examples_per_second": rate,
+                }
+                metrics.write(row)
+                report.epoch(row)
+            checkpoints.save(n, state, notes)
+            if stop and n < total:
+                checkpoints.wait()
+                raise Interrupted(
+                    f"stopped at step {n} and saved in {checkpoints.path(n)}; "
+                    "--resume goes on"
+                )
+            clock = _Clock(n, batches)
+    metrics.close()
+    checkpoints.wait()
+    summary = summarize(run, metrics.rows)
+    if jax.process_index() == 0:
+        write_json(config.out / "summary.json", summary)
+    return summary
+
+
+class _Clock:
+    """Times a stretch of steps."""
+
+    def __init__(self, step: int, batches: Prefetch):
+        self._step = step
+        self._batches = batches
+        self._waited = batches.waited
+        self._start = self._reported = time.perf_counter()
+
+    def steps_per_second(self, step: int) -> float:
+        return (step - self._step) / (time.perf_counter() - self._start)
+
+    def is_time_to_report(self) -> bool:
+        """True once a second, as a look at the state waits for the steps under way."""
+        now = time.perf_counter()
+        if now - self._reported < 1.0:
+            return False
+        self._reported = now
+        return True
+
+    def stop(self, notes: dict[str, float]) -> None:
+        """Adds the time to the run's."""
+        notes["seconds"] += time.perf_counter() - self._start
+        notes["wait_seconds"] += self._batches.waited - self._waited
+
+
+def _check(run: Run, state: TrainState, checkpoints: Checkpoints) -> None:
+    """Stops a run whose loss is not finite."""
+    step = int(state.failed_step)
+    if step < 0:
+        return
+    checkpoints.wait()
+    failed = np.asarray(state.failed)
+    last = checkpoints.last()
+    raise NonFiniteLossError(
+        step,
+        [name for name, bad in zip(run.tensors(), failed, strict=True) if bad],
+        None if last is None else checkpoints.path(last),
+    )
+
+
+def _running(
+    state: TrainState, step: int, steps_per_epoch: int, rate: float
+) -> dict[str, Any]:
+    """Figures within an epoch."""
+    done = (step - 1) % steps_per_epoch + 1
+    shown = ("gamma_min", "gamma_max", "observed")
+    return {
+        "train_loss": float(state.loss) / done,
+        "train_accuracy": float(state.accuracy) / done,
+        "examples_per_second": rate,
+        **{k: v for k, v in curvature_figures(state).items() if k in shown},
+    }
+
+
+def summarize(run: Run, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """What came out of a run."""
+    name = f"{run.config.part}_accuracy"
+    scores = [row[name] for row in rows]
+    reached = [row["epoch"] for row in rows if row[name] >= run.work.target]
+    last = rows[-1]
+    return {
+        "workload": run.work.name,
+        "optimizer": run.arm.name,
+        "seed": run.config.seed,
+        "epochs": last["epoch"],
+        "steps": last["step"],
+        "parameters": parameter_count(run.abstract.params),
+        f"best_{name}": max(scores),
+        f"last_{name}": scores[-1],
+        "last_train_loss": last["train_loss"],
+        "target": run.work.target,
+        "epochs_to_target": min(reached, default=None),
+        "seconds": last["seconds"],
+        "compile_seconds": last["compile_seconds"],
+        "input_wait": last["input_wait"],
+    }
+
+
+def describe(run: Run) -> dict[str, Any]:
+    """All that decides what a run does: options, sizes, versions and devices."""
+    config = dataclasses.asdict(run.config)
+    device = run.mesh.devices.flat[0]
+    return {
+        "config": {
+            name: str(value) if isinstance(value, pathlib.Path) else value
+            for name, value in config.items()
+        },
+        "workload": run.work.description,
+        "optimizer": {"name": run.arm.name, **run.arm.options},
+        "batch_size": run.batch_size,
+        "epochs": run.epochs,
+        "steps_per_epoch": run.steps_per_epoch,
+        "parameters": parameter_count(run.abstract.params),
+        "versions": {
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in _VERSIONS_OF},
+        },
+        "devices": {
+            "count": run.mesh.devices.size,
+            "kind": device.device_kind,
+            "platform": device.platform,
+            "processes": jax.process_count(),
+        },
+    }
+
+
+def _earlier_run(config: Config, resume: bool) -> dict[str, Any] | None:
+    """The description of the run that the folder holds, if it may be continued."""
+    path = config.out / "config.json"
+    if not path.exists():
+        return None
+    if not resume:
+        raise FileExistsError(
+            f"out: {config.out} holds a run already; --resume goes on with it, another "
+            "--out starts a new one"
+        )
+    earlier = json.loads(path.read_text())
+    for field in dataclasses.fields(config):
+        if field.name in _FREE:
+            continue
+        old, new = earlier["config"][field.name], getattr(config, field.name)
+        if old != new:
+            raise ValueError(
+                f"{field.name} must stay {old!r} to go on with the run in "
+                f"{config.out}, got {new!r}"
+            )
+    return earlier
+
+
+@contextlib.contextmanager
+def _stop_requests() -> Iterator[Callable[[int], bool]]:
+    """A function that tells after a step whether to stop there.
+
+    The first Ctrl-C or SIGTERM asks for it, a second one ends the program at once. The
+    processes of a run agree on a step.
+    """
+    if jax.process_count() > 1:
+        yield multihost_utils.reached_preemption_sync_point
+        return
+    requested = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda step: False  # signals reach the main thread alone
+        return
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in signals}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def request(number: int, frame: Any) -> None:
+        del number, frame
+        requested.set()
+        restore()
+
+    for number in signals:
+        signal.signal(number, request)
+    try:
+        yield lambda step: requested.is_set()
+    finally:
+        restore()
+
+
+def _path(path: tuple) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator=".").removesuffix(".value")

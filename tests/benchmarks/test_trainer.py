@@ -1,0 +1,390 @@
+"""Training: on one device and several, stopped and continued."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from jax.experimental.compilation_cache import compilation_cache
+
+from benchmarks import trainer, workloads
+from benchmarks.checkpoints import Checkpoints
+from benchmarks.logs import Reporter, read_metrics
+from benchmarks.trainer import Config, Run, train
+from tests.benchmarks import small
+
+pytestmark = pytest.mark.usefixtures("default_jax")
+
+ROOT = pathlib.Path(__file__).parents[2]
+STEPS = 8  # in an epoch
+# Curvature that sets a step, where the paper's defaults would blow the network up.
+CT_SGD = "ct_sgd:correction_rate=0.01,curvature_min=0.5,unobserved=skip"
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """A folder for compiled programs, as most runs here compile the same."""
+    return tmp_path_factory.mktemp("compiled")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _remember_compiled(compiled):
+    options = {
+        "jax_compilation_cache_dir": str(compiled),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+    }
+    before = {name: getattr(jax.config, name) for name in options}
+    for name, value in options.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    monkeypatch.setitem(workloads.WORKLOADS, small.NAME, small.SMALL)
+
+
+def environment(compiled, devices):
+    """For a process of its own."""
+    return {
+        **os.environ,
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "JAX_COMPILATION_CACHE_DIR": str(compiled),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+
+
+def config(out, **options):
+    return Config(**{"workload": "small", "optimizer": CT_SGD, "out": out, **options})
+
+
+def final_state(out, **options):
+    """The state in the last checkpoint of a finished run."""
+    run = Run(config(out, **options))
+    checkpoints = Checkpoints(out / "checkpoints")
+    state, _ = checkpoints.restore(checkpoints.last(), run.init())
+    checkpoints.close()
+    return jax.tree.map(
+        lambda x: np.asarray(
+            jax.random.key_data(x)
+            if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+            else x
+        ),
+        state,
+    )
+
+
+def assert_same(a, b):
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def rows_without_times(out):
+    times = ("seconds", "compile_seconds", "input_wait", "examples_per_second")
+    return [
+        {name: value for name, value in row.items() if name not in times}
+        for row in read_metrics(out / "metrics.jsonl")
+    ]
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory, strict_jax):
+    """A run of three epochs that nothing disturbed."""
+    out = tmp_path_factory.mktemp("whole")
+    workloads.WORKLOADS["small"] = small.SMALL
+    with (
+        jax.enable_x64(False),
+        jax.numpy_dtype_promotion("standard"),
+        jax.numpy_rank_promotion("allow"),
+    ):
+        train(config(out, devices=1))
+        state = final_state(out, devices=1)
+    del workloads.WORKLOADS["small"]
+    return out, state
+
+
+def test_files_of_a_run(whole_run):
+    out, _ = whole_run
+    summary = json.loads((out / "summary.json").read_text())
+    rows = read_metrics(out / "metrics.jsonl")
+    assert [row["epoch"] for row in rows] == [1, 2, 3]
+    assert [row["step"] for row in rows] == [8, 16, 24]
+    assert summary["best_test_accuracy"] == max(r["test_accuracy"] for r in rows) > 0.5
+    assert summary["steps"] == 24
+    assert summary["parameters"] == 64 * 32 + 3 * 32 + 32 * 4 + 4
+    assert 0 < rows[0]["observed"] <= 1
+    assert rows[0]["gamma_min"] >= 0.5
+    described = json.loads((out / "config.json").read_text())
+    assert described["optimizer"]["unobserved"] == "skip"
+    assert described["steps_per_epoch"] == STEPS
+    assert described["versions"]["jax"] == jax.__version__
+    kept = sorted(int(path.name) for path in (out / "checkpoints").iterdir())
+    assert kept == [16, 24]
+
+
+def test_a_killed_run_goes_on_bitwise(whole_run, tmp_path, compiled):
+    whole, expected = whole_run
+    arguments = ["--optimizer", CT_SGD, "--out", str(tmp_path), "--resume"]
+    arguments += ["--checkpoint-every", "3", "--devices", "1"]
+    # Within an epoch, at the step that closes one, at one that has just been saved.
+    for die_at in (5, STEPS - 1, 2 * STEPS, 100):
+        run = subprocess.run(
+            [sys.executable, "-m", "tests.benchmarks.small", str(die_at), *arguments],
+            cwd=ROOT,
+            env=environment(compiled, devices=8),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert run.returncode == (0 if die_at == 100 else -signal.SIGKILL), run.stderr
+    assert_same(final_state(tmp_path, devices=1), expected)
+    assert rows_without_times(tmp_path) == rows_without_times(whole)
+
+
+class StopAt(Reporter):
+    """Sends a signal when an epoch ends."""
+
+    def __init__(self, number, epoch):
+        self.number = number
+        self.at = epoch
+
+    def epoch(self, row):
+        """Sends it."""
+        if row["epoch"] == self.at:
+            os.kill(os.getpid(), self.number)
+
+
+def test_a_run_that_is_asked_to_stop_saves_and_goes_on_bitwise(whole_run, tmp_path):
+    whole, expected = whole_run
+    for epoch, number in enumerate((signal.SIGINT, signal.SIGTERM), 1):
+        before = signal.getsignal(number)
+        where = f"stopped at step {epoch * STEPS + 1} and saved in"
+        with pytest.raises(trainer.Interrupted, match=where):
+            train(
+                config(tmp_path, devices=1),
+                resume=epoch > 1,
+                make_reporter=lambda *_, n=number, k=epoch: StopAt(n, k),
+            )
+        assert signal.getsignal(number) is before
+    summary = train(config(tmp_path, devices=1), resume=True)
+    assert summary["steps"] == 3 * STEPS
+    assert_same(final_state(tmp_path, devices=1), expected)
+    assert rows_without_times(tmp_path) == rows_without_times(whole)
+
+
+def test_more_epochs_continue_a_finished_run(whole_run, tmp_path):
+    _, expected = whole_run
+    short = config(tmp_path, devices=1, epochs=2)
+    train(short)
+    again = train(short, resume=True)  # nothing left to do
+    assert again["epochs"] == 2
+    train(config(tmp_path, devices=1), resume=True)
+    assert_same(final_state(tmp_path, devices=1), expected)
+
+
+@pytest.mark.parametrize("shard", [False, True], ids=["data", "fsdp"])
+def test_eight_devices_train_as_one_does(whole_run, tmp_path, shard):
+    _, expected = whole_run
+    options = {"devices": 8, "shard": shard}
+    train(config(tmp_path, **options))
+    actual = final_state(tmp_path, **options)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4),
+        (actual.params, actual.batch_stats),
+        (expected.params, expected.batch_stats),
+    )
+    spread = Run(config(tmp_path, **options)).init().params
+    kernel = spread["hidden"]["kernel"].get_value()
+    assert kernel.sharding.is_fully_replicated is not shard
+    assert len(kernel.sharding.device_set) == 8
+
+
+def test_two_processes_train_as_one_does(whole_run, tmp_path, compiled):
+    _, expected = whole_run
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "tests.benchmarks.small", "-1"]
+    command += ["--optimizer", CT_SGD, "--out", str(tmp_path), "--processes", "2"]
+    command += ["--coordinator", f"localhost:{port}", "--shard"]
+    runs = [
+        subprocess.Popen(
+            [*command, "--process", str(n)],
+            cwd=ROOT,
+            env=environment(compiled, devices=2),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for n in range(2)
+    ]
+    for run in runs:
+        _, errors = run.communicate(timeout=300)
+        assert run.returncode == 0, errors[-3000:]
+    described = json.loads((tmp_path / "config.json").read_text())
+    assert described["devices"]["processes"] == 2
+    assert described["devices"]["count"] == 4
+    actual = final_state(tmp_path, devices=1)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4),
+        (actual.params, actual.batch_stats),
+        (expected.params, expected.batch_stats),
+    )
+
+
+def one_step(**options):
+    run = Run(config(pathlib.Path("unused"), devices=1, **options))
+    state, loss = run.step(run.init(), run.train_batch(0))
+    return run, state, loss
+
+
+def test_accumulated_gradients_are_those_of_the_batch(monkeypatch):
+    plain = small.SMALL._replace(
+        model=workloads.WORKLOADS["digits_mlp"].model  # no BatchNorm, no dropout
+    )
+    monkeypatch.setitem(workloads.WORKLOADS, "small", plain)
+    _, whole, loss = one_step(optimizer="sgd")
+    _, parts, mean_loss = one_step(optimizer="sgd", accumulate=4)
+    np.testing.assert_allclose(mean_loss, loss, rtol=1e-6)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7),
+        parts.params,
+        whole.params,
+    )
+
+
+def test_bfloat16_computes_and_float32_keeps():
+    _, state, loss = one_step(optimizer="sgd", dtype="bfloat16")
+    _, _, exact = one_step(optimizer="sgd")
+    assert {p.dtype.name for p in jax.tree.leaves(state.params)} == {"float32"}
+    assert 0 < abs(float(loss) - float(exact)) < 0.05
+
+
+def test_refreshed_statistics_are_the_mean_over_batches():
+    run, state, _ = one_step(optimizer="sgd", refresh_batch_stats=3)
+    found = run.refreshed(state, 3)
+    kernel, bias = (
+        np.asarray(state.params["hidden"][name].get_value())
+        for name in ("kernel", "bias")
+    )
+    means, variances = [], []
+    for n in range(3):
+        images = np.asarray(run.train_batch(n)["image"], np.float32) / 255
+        images = (images - run.pipeline.constants["mean"]) / run.pipeline.constants[
+            "std"
+        ]
+        x = images.reshape(len(images), -1) @ kernel + bias
+        means.append(x.mean(0))
+        variances.append(x.var(0))
+    np.testing.assert_allclose(
+        found["norm"]["mean"].get_value(), np.mean(means, 0), rtol=1e-4, atol=1e-5
+    )
+    np.testing.assert_allclose(
+        found["norm"]["var"].get_value(), np.mean(variances, 0), rtol=1e-3
+    )
+    row = run.measure(state)
+    assert row["refreshed_loss"] != row["test_loss"]
+
+
+def test_averaged_weights_are_what_is_evaluated():
+    run, state, _ = one_step(optimizer="sgd@0.5+average")
+    state, _ = run.step(state, run.train_batch(1))
+    at_average = run.measure(state)["test_loss"]
+    moved = state._replace(params=state.opt_state.average)
+    plain = Run(config(pathlib.Path("unused"), optimizer="sgd", devices=1))
+    moved = plain.init()._replace(
+        params=moved.params, batch_stats=moved.batch_stats, step=moved.step
+    )
+    np.testing.assert_allclose(plain.measure(moved)["test_loss"], at_average, rtol=1e-6)
+
+
+def test_validation_is_set_aside():
+    run = Run(config(pathlib.Path("unused"), part="validation", devices=1))
+    assert run.steps_per_epoch == (128 - 32) // 16
+    assert "validation_accuracy" in run.measure(run.init()._replace(step=jnp.int32(6)))
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
+    bad = config(tmp_path, optimizer="sgd@1e30", devices=1, checkpoint_every=1)
+    with pytest.raises(trainer.NonFiniteLossError) as failure:
+        train(bad)
+    error = failure.value
+    assert error.step > 0
+    assert "hidden.kernel" in error.tensors
+    assert str(error).startswith(f"the loss of step {error.step} is not finite")
+    assert error.checkpoint.is_dir()
+    run = Run(bad)
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    assert checkpoints.path(checkpoints.last()) == error.checkpoint
+    state, _ = checkpoints.restore(checkpoints.last(), run.init())
+    checkpoints.close()
+    assert int(state.step) == int(error.checkpoint.name) <= error.step
+    assert int(state.failed_step) == -1
+
+
+def test_an_earlier_run_is_not_overwritten(whole_run):
+    out, _ = whole_run
+    with pytest.raises(FileExistsError, match="holds a run already; --resume goes on"):
+        train(config(out, devices=1))
+    with pytest.raises(ValueError, match="seed must stay 0 to go on with the run in"):
+        train(config(out, devices=1, seed=1), resume=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epochs": 0}, "epochs must be at least 1, got 0"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"dtype": "float16"}, "dtype must be one of float32, bfloat16; got 'float16'"),
+        ({"part": "train"}, "part must be one of test, validation; got 'train'"),
+        ({"devices": 9}, "devices must be from 1 to the 8 there are, got 9; on a CPU"),
+        (
+            {"batch_size": 12, "devices": 8},
+            "batch_size must be a multiple of accumulate times devices, 1 × 8 = 8; got",
+        ),
+        ({"workload": "smal"}, "unknown workload 'smal'; did you mean small"),
+        ({"optimizer": "sdg"}, "unknown optimizer 'sdg'; did you mean sgd"),
+    ],
+)
+def test_bad_input(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        Run(config(tmp_path, **options))
+
+
+def test_tensorboard_files(tmp_path):
+    train(config(tmp_path, optimizer="sgd", devices=1, epochs=1, tensorboard=True))
+    [events] = (tmp_path / "tensorboard").iterdir()
+    assert b"test_accuracy" in events.read_bytes()
+
+
+def test_every_option_is_saved(whole_run):
+    out, _ = whole_run
+    saved = json.loads((out / "config.json").read_text())["config"]
+    assert set(saved) == {field.name for field in dataclasses.fields(Config)}
+
+
+def test_dropout_does_not_depend_on_the_devices():
+    graph, state = nnx.split(nnx.Dropout(0.5, rngs=nnx.Rngs(dropout=jax.random.key(0))))
+
+    def drop(x, state):
+        return nnx.merge(graph, state, copy=True)(x)
+
+    x = jnp.ones((16, 8))
+    spread = jax.sharding.NamedSharding(
+        trainer.devices.make_mesh(8), jax.sharding.PartitionSpec("data")
+    )
+    alone = jax.jit(drop)(x, state)
+    together = jax.jit(drop)(jax.device_put(x, spread), state)
+    np.testing.assert_array_equal(alone, together)
