@@ -53,6 +53,7 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     )
     add("--seed", type=int, default=0, help="of weights and data (%(default)s)")
     add("--epochs", type=int, help="epochs to train (the workload's)")
+    add("--steps", type=int, help="stop after so many steps")
     add("--batch-size", type=int, help="examples in a batch (the workload's)")
     add(
         "--data-dir",
@@ -132,6 +133,7 @@ def _train(options: argparse.Namespace, console: Console) -> int:
         out=out,
         seed=options.seed,
         epochs=options.epochs,
+        steps=options.steps,
         batch_size=options.batch_size,
         data_dir=options.data_dir,
         download=not options.no_download,

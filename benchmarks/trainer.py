@@ -51,6 +51,7 @@ class Config:
       out: folder of the run.
       seed: of weights, order and augmentation.
       epochs: epochs to train; None is the workload's number.
+      steps: stops after so many steps, within an epoch too; None is at its end.
       batch_size: examples in a batch; None is the workload's number.
       data_dir: folder of the data; None is the environment's.
       download: whether a missing set may be fetched.
@@ -74,6 +75,7 @@ class Config:
     out: pathlib.Path
     seed: int = 0
     epochs: int | None = None
+    steps: int | None = None
     batch_size: int | None = None
     data_dir: pathlib.Path | None = None
     download: bool = True
@@ -89,7 +91,14 @@ class Config:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "checkpoint_every", "accumulate", "keep"):
+        for name in (
+            "epochs",
+            "steps",
+            "batch_size",
+            "checkpoint_every",
+            "accumulate",
+            "keep",
+        ):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
@@ -115,6 +124,7 @@ _FREE = (
     "data_dir",
     "download",
     "epochs",
+    "steps",
     "checkpoint_every",
     "keep",
     "devices",
@@ -450,15 +460,16 @@ class Run:
         return mean
 
     def measure(self, state: TrainState) -> dict[str, Any]:
-        """The figures of an epoch that has just ended."""
-        steps = self.steps_per_epoch
+        """The figures of the epoch so far."""
+        step = int(state.step)
+        epoch, t = divmod(step - 1, self.steps_per_epoch)
         loss, accuracy = self.evaluate(state, state.batch_stats)
         part = self.config.part
         row = {
-            "epoch": int(state.step) // steps,
-            "step": int(state.step),
-            "train_loss": float(state.loss) / steps,
-            "train_accuracy": float(state.accuracy) / steps,
+            "epoch": epoch + 1,
+            "step": step,
+            "train_loss": float(state.loss) / (t + 1),
+            "train_accuracy": float(state.accuracy) / (t + 1),
             f"{part}_loss": loss,
             f"{part}_accuracy": accuracy,
         }
@@ -536,7 +547,7 @@ def _train(
     stopping: Callable[[int], bool],
 ) -> dict[str, Any]:
     config, steps = run.config, run.steps_per_epoch
-    total = run.epochs * steps
+    total = min(run.epochs * steps, config.steps or run.epochs * steps)
     every = config.checkpoint_every or steps
     state = run.init()
     notes = {"seconds": 0.0, "compile_seconds": 0.0, "wait_seconds": 0.0}
@@ -563,8 +574,8 @@ def _train(
             if len(losses) > _IN_FLIGHT and not math.isfinite(losses.popleft()):
                 _check(run, state, checkpoints)
             stop = stopping(n)
-            ends_epoch = n % steps == 0
-            if not (ends_epoch or stop or n % every == 0):
+            measures = n % steps == 0 or n == total
+            if not (measures or stop or n % every == 0):
                 if clock.is_time_to_report():
                     rate = clock.steps_per_second(n) * run.batch_size
                     report.step(n, _running(state, n, steps, rate))
@@ -574,7 +585,7 @@ def _train(
             losses.clear()
             rate = clock.steps_per_second(n) * run.batch_size
             clock.stop(notes)
-            if ends_epoch:
+            if measures:
                 row = {
                     **run.measure(state),
                     "seconds": notes["seconds"],

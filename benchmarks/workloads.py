@@ -433,15 +433,15 @@ _ALL = (
     ),
     _text(
         "shakespeare_transformer",
-        "Tiny Shakespeare cut to 200,000 characters; transformer of width 64, "
+        "Tiny Shakespeare cut to 150,000 characters; transformer of width 64, "
         "context 64",
         length=64,
         width=64,
-        characters=200_000,
+        characters=150_000,
         target=0.4,
         batch_size=32,
         epochs=15,
-        validation=20_000,
+        validation=15_000,
     ),
 )
 

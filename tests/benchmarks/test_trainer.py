@@ -194,6 +194,15 @@ def test_more_epochs_continue_a_finished_run(whole_run, tmp_path):
     assert_same(final_state(tmp_path, devices=1), expected)
 
 
+def test_a_run_of_some_steps_is_measured_and_goes_on_bitwise(whole_run, tmp_path):
+    _, expected = whole_run
+    summary = train(config(tmp_path, devices=1, steps=STEPS + 3))
+    assert summary["steps"] == STEPS + 3
+    assert summary["epochs"] == 2
+    train(config(tmp_path, devices=1), resume=True)
+    assert_same(final_state(tmp_path, devices=1), expected)
+
+
 @pytest.mark.parametrize("shard", [False, True], ids=["data", "fsdp"])
 def test_eight_devices_train_as_one_does(whole_run, tmp_path, shard):
     _, expected = whole_run

@@ -1,0 +1,64 @@
+"""``python -m benchmarks``."""
+
+import json
+
+import pytest
+
+from benchmarks import __main__ as command_line
+from benchmarks import optimizers, workloads
+
+pytestmark = pytest.mark.usefixtures("default_jax")
+
+
+def train(*arguments):
+    return command_line.main(
+        ["train", "--workload", "digits_mlp", "--devices", "1", *map(str, arguments)]
+    )
+
+
+def test_digits_with_sgd_reach_96_percent(tmp_path, capsys):
+    assert train("--optimizer", "sgd", "--out", tmp_path) == 0
+    printed = capsys.readouterr().out
+    assert "epoch 40/40: loss" in printed
+    assert "best test accuracy" in printed
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["best_test_accuracy"] >= 0.96
+
+
+def test_the_folder_of_a_run_has_the_canonical_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    spec = "sgd:momentum=0.850,learning_rate=1e-1"
+    assert train("--optimizer", spec, "--epochs", 1, "--seed", 2) == 0
+    assert (tmp_path / "runs/digits_mlp/sgd@0.1/2/summary.json").is_file()
+
+
+def test_a_loss_that_is_not_finite_ends_with_an_error(tmp_path, capsys):
+    assert train("--optimizer", "sgd@1e30", "--out", tmp_path, "--epochs", 1) == 1
+    assert "is not finite; gradients that are not finite:" in capsys.readouterr().out
+
+
+def test_list_names_everything(capsys):
+    assert command_line.main(["list"]) == 0
+    printed = capsys.readouterr().out
+    for name in (*workloads.WORKLOADS, *optimizers.names()):
+        assert name in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--workload digit_mlp --optimizer sgd", "did you mean digits_mlp"),
+        ("--workload digits_mlp --optimizer ct_sdg", "did you mean ct_sgd"),
+        ("--workload digits_mlp --optimizer sgd --epochs 0", "epochs must be at least"),
+        (
+            "--workload cifar10_small --optimizer sgd --no-download --data-dir missing",
+            "cifar-10-python.tar.gz",
+        ),
+    ],
+)
+def test_bad_arguments(arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        command_line.main(["train", *arguments.split()])
+    assert end.value.code == 2
+    assert message in capsys.readouterr().err
