@@ -13,13 +13,13 @@ from benchmarks import devices, logs, optimizers, trainer, workloads
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns the exit code."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    commands = parser()
+    options = commands.parse_args(arguments)
     console = Console()
     try:
         return options.run(options, console)
     except (ValueError, FileExistsError, FileNotFoundError) as error:
-        parser.exit(2, f"error: {error}\n")
+        commands.exit(2, f"error: {error}\n")
     except trainer.NonFiniteLossError as error:
         console.print(f"error: {error}", style="red", highlight=False, soft_wrap=True)
         return 1
@@ -28,18 +28,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """The commands and their options."""
+    root = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Train networks with CT-AGD, its backbones, controls and peers.",
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = root.add_subparsers(required=True, metavar="COMMAND")
     _add_train(
         commands.add_parser("train", help="train one network", allow_abbrev=False)
     )
     command = commands.add_parser("list", help="list workloads and optimizers")
     command.set_defaults(run=_list)
-    return parser
+    return root
 
 
 def _add_train(parser: argparse.ArgumentParser) -> None:

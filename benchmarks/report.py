@@ -1,4 +1,4 @@
-"""Writes the tables of the README from the files under benchmarks/results.
+"""Writes the tables of the README from benchmarks/results and the registries.
 
 Usage: python -m benchmarks.report
 """
@@ -8,6 +8,10 @@ import pathlib
 import re
 from collections.abc import Iterable
 
+from flax import nnx
+
+from benchmarks.models import parameter_count
+from benchmarks.workloads import WORKLOADS, Workload
 from ctagd_optax import testbed
 from ctagd_optax.testbed.files import replacing
 
@@ -16,12 +20,12 @@ README = ROOT / "README.md"
 RESULTS = ROOT / "benchmarks" / "results"
 
 
-def markdown(rows: Iterable[dict]) -> str:
-    """A Markdown table of rows that have the same keys."""
+def markdown(rows: Iterable[dict], texts: int = 1) -> str:
+    """A Markdown table of rows with the same keys, the first of them texts."""
     rows = list(rows)
     lines = [
         "| " + " | ".join(rows[0]) + " |",
-        "|---|" + "---:|" * (len(rows[0]) - 1),
+        "|" + "---|" * texts + "---:|" * (len(rows[0]) - texts),
         *("| " + " | ".join(map(str, row.values())) + " |" for row in rows),
     ]
     return "\n".join(lines)
@@ -119,6 +123,29 @@ def testbed_table() -> str:
     return "\n\n".join(parts)
 
 
+def workload_table() -> str:
+    """The workloads, with the sizes of their networks."""
+
+    def parameters(work: Workload) -> int:
+        stand_in = work.stand_in()
+        return parameter_count(
+            nnx.eval_shape(lambda: work.model(stand_in, rngs=nnx.Rngs(0)))
+        )
+
+    rows = (
+        {
+            "workload": f"`{work.name}`",
+            "what": work.description,
+            "parameters": f"{parameters(work):,}",
+            "batch": work.batch_size,
+            "epochs": work.epochs,
+            "target": f"{work.target:.1%}",
+        }
+        for work in WORKLOADS.values()
+    )
+    return markdown(rows, texts=2)
+
+
 def _overhead() -> dict:
     return json.loads((RESULTS / "overhead.json").read_text())
 
@@ -129,6 +156,7 @@ BLOCKS = {
     "steps": steps,
     "boundary": boundary,
     "testbed": testbed_table,
+    "workloads": workload_table,
 }
 
 

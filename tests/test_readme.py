@@ -8,7 +8,8 @@ import tomllib
 
 import pytest
 
-from benchmarks import report
+from benchmarks import __main__ as benchmarks_line
+from benchmarks import optimizers, report, workloads
 from ctagd_optax.testbed import __main__ as command_line
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -53,6 +54,11 @@ def test_shell_blocks_name_what_exists():
         if line.startswith("python -m ctagd_optax.testbed"):
             with pytest.raises(SystemExit, match=r"^0$"):
                 command_line.main([line.split()[3], "--help"])
+        if line.startswith("python -m benchmarks "):
+            options = benchmarks_line.parser().parse_args(line.split()[3:])
+            if line.split()[3] == "train":
+                assert optimizers.arm(options.optimizer)
+                assert workloads.workload(options.workload)
 
 
 def test_tables_are_those_of_the_results():
