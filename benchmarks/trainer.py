@@ -404,7 +404,7 @@ class Run:
 
     def init(self) -> TrainState:
         """The training state before the first step."""
-        state = jax.jit(self.functions.init, static_argnums=0)(self.config.seed)
+        state = jax.jit(self.functions.init)(self.config.seed)
         return devices.put_everywhere(self.mesh, state, self.placement)
 
     def compile(self, state: TrainState) -> float:

@@ -1,7 +1,8 @@
 """Workloads: data, model, loss, metric, target, batch size and epochs, by name.
 
 The paper's come first; it does not state batch size and epochs, which are ours. The
-CPU-size ones are cut so that a run takes a minute or two on one core, and say how.
+CPU-size ones are cut so that a run takes a minute or two on one core, and say how;
+their targets are about 95 % of the best accuracy of SGD as the paper sets it.
 """
 
 import difflib
@@ -350,7 +351,7 @@ _ALL = (
         (8, 8, 1),
         10,
         _mlp,
-        target=0.95,
+        target=0.92,
         epochs=40,
         validation=300,
         batch_size=64,
@@ -376,7 +377,7 @@ _ALL = (
         (16, 16, 3),
         10,
         _resnet(8, 8),
-        target=0.5,
+        target=0.39,
         epochs=15,
         validation=2_048,
         cut={"train": 10_240, "test": 2_000, "resolution": 16},
@@ -388,23 +389,23 @@ _ALL = (
         (16, 16, 3),
         100,
         _resnet(8, 8),
-        target=0.1,
+        target=0.065,
         epochs=15,
         validation=2_000,
         cut={"train": 10_000, "test": 2_000, "resolution": 16},
     ),
     _images(
         "tiny_imagenet_deit_small",
-        "Tiny-ImageNet cut to 20 classes, 10,000 images of 32×32; DeiT of 4 blocks "
+        "Tiny-ImageNet cut to 20 classes, 5,000 images of 32×32; DeiT of 4 blocks "
         "and width 64",
         "tiny_imagenet",
         (32, 32, 3),
         20,
-        _deit(patch=4, depth=4, width=64, heads=2),
+        _deit(patch=8, depth=4, width=64, heads=2),
         target=0.2,
         epochs=15,
-        validation=2_000,
-        cut={"train": 10_000, "test": 1_000, "resolution": 32, "classes": 20},
+        validation=1_000,
+        cut={"train": 5_000, "test": 1_000, "resolution": 32, "classes": 20},
     ),
     _graph(
         "cora_graphsage",
@@ -414,7 +415,7 @@ _ALL = (
         7,
         hidden=64,
         fanout=(10, 10),
-        target=0.75,
+        target=0.72,
         batch_size=14,
         epochs=30,
         dropout=0.5,
@@ -427,7 +428,7 @@ _ALL = (
         4,
         hidden=32,
         fanout=(5, 5),
-        target=0.85,
+        target=0.89,
         batch_size=128,
         epochs=10,
     ),

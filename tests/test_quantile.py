@@ -96,11 +96,11 @@ def test_equals_numpy(kind, dtype, x64):
         return
     rng = np.random.default_rng(0)
     with jax.enable_x64(x64):
-        for size in (1, 2, 11, 1000):
+        for size in (1, 2, 1000):
             x = entries(kind, dtype, size, rng)
-            assert_one_rounding(static_quantile(x, 0.7), x, 0.7)
             for q in map(jnp.asarray, QUANTILES):
                 assert_one_rounding(quantile(x, q), x, float(q))
+        assert_one_rounding(static_quantile(x, 0.7), x, 0.7)
 
 
 @pytest.mark.parametrize("size", [10**5, 2**22 + 3, 10**7])

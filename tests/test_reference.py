@@ -11,6 +11,7 @@ import optax
 import pytest
 
 import ctagd_optax
+from ctagd_optax import _ct_agd
 from ctagd_optax._curvature import quotient_noise
 from tests import reference
 
@@ -195,10 +196,20 @@ def check(switches, problem):
     )
 
 
+search = jax.jit(_ct_agd.quantiles, static_argnames="q")
+
+
+def compiled_quantiles(tensors, q, where, within):
+    """The search for quantiles compiled, as it is the same for every combination."""
+    with jax.disable_jit(False):
+        return search(tensors, q=q, where=where, within=within)
+
+
 @pytest.mark.parametrize(
     "switches", COMBINATIONS, ids=lambda s: "-".join(map(str, s.values()))
 )
-def test_every_combination_of_switches(switches):
+def test_every_combination_of_switches(switches, monkeypatch):
+    monkeypatch.setattr(_ct_agd, "quantiles", compiled_quantiles)
     tree = {
         "matrix": ((3, 2), "float32"),
         "nested": ({"scalar": ((), "float64"), "none": None}, [((0,), "float32")]),
@@ -208,7 +219,7 @@ def test_every_combination_of_switches(switches):
 
 
 @hypothesis.given(switches=st.sampled_from(COMBINATIONS), problem=problems())
-@hypothesis.settings(max_examples=25, phases=[hypothesis.Phase.generate])
+@hypothesis.settings(max_examples=15, phases=[hypothesis.Phase.generate])
 def test_random_trees_and_numbers(switches, problem):
     check(switches, problem)
 

@@ -31,8 +31,9 @@ def make_params():
     }
 
 
-@pytest.mark.parametrize("unobserved", ["clamp", "skip"])
-@pytest.mark.parametrize("axis_type", [AxisType.Auto, AxisType.Explicit])
+@pytest.mark.parametrize(
+    ("axis_type", "unobserved"), [(AxisType.Auto, "clamp"), (AxisType.Explicit, "skip")]
+)
 def test_sharded_like_the_parameters(axis_type, unobserved):
     opt = ctagd_optax.ct_agd(
         optax.sgd(0.02, momentum=0.5), 4, curvature_min=0.5, unobserved=unobserved
