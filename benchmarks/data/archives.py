@@ -1,13 +1,12 @@
 """Unpacks archives, trusting none of the names in them."""
 
-import shutil
 import stat
 import tarfile
 import zipfile
 import zlib
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from benchmarks.data.folders import beside, move
+from benchmarks.data.folders import building
 
 
 def extract(archive: Path, target: Path, inside: str = "") -> None:
@@ -22,14 +21,13 @@ def extract(archive: Path, target: Path, inside: str = "") -> None:
     Raises:
       ValueError: the archive is damaged, lacks the folder, or would write outside it.
     """
-    scratch = beside(target)
-    try:
+    with building(target, inside) as folder:
         try:
             if archive.suffix == ".zip":
-                _unzip(archive, scratch)
+                _unzip(archive, folder)
             else:
                 with tarfile.open(archive) as tar:
-                    tar.extractall(scratch, filter="data")
+                    tar.extractall(folder, filter="data")
         except (
             EOFError,
             NotImplementedError,
@@ -38,11 +36,8 @@ def extract(archive: Path, target: Path, inside: str = "") -> None:
             zlib.error,
         ) as error:
             raise ValueError(f"{archive} cannot be unpacked: {error}") from error
-        if not (scratch / inside).is_dir():
+        if not (folder / inside).is_dir():
             raise ValueError(f"{archive} has no folder {inside}")
-        move(scratch / inside, target)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _unzip(archive: Path, folder: Path) -> None:

@@ -4,11 +4,10 @@ import contextlib
 import hashlib
 import http.client
 import os
-import shutil
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -21,7 +20,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from benchmarks.data.folders import beside
+from benchmarks.data.folders import reserving
 
 _CHUNK = 1 << 18
 # Too early, too many: worth another try, unlike the other answers from 400 to 499.
@@ -49,7 +48,7 @@ def fetch(
 
     What arrived before a failure is kept beside the target and continued by the next
     try, or the next call, if the server vouches that the file is still the same. Of
-    two processes, one continues it and the other starts its own.
+    two processes, one waits for the other. A file in place that has the checksum stays.
 
     Args:
       address: where it is.
@@ -63,39 +62,29 @@ def fetch(
       FetchError: the server does not have it, every try failed, or the file is not
         the one the checksum is of.
     """
-    kept = target.with_name(f".{target.name}.part")
-    part = beside(target)
-    try:
-        # Renaming is atomic: only one process gets it.
-        with contextlib.suppress(OSError):
-            os.rename(kept, part / "kept")
-            for path in (part / "kept").iterdir():
-                path.rename(part / path.name)
-            (part / "kept").rmdir()
-        with _progress() as progress:
-            task = progress.add_task(target.name, total=None)
-
-            def show(done: int, total: int | None) -> None:
-                progress.update(task, completed=done, total=total)
-
-            for attempt in range(tries):
-                try:
-                    resumed = _attempt(address, part, timeout, show)
-                    _verify(address, part / "data", checksum, resumed)
-                    break
-                except _PassingError as failure:
-                    if attempt + 1 == tries:
-                        raise FetchError(
-                            f"{address} failed {tries} times, at last: {failure}"
-                        ) from failure
-                    time.sleep(pause * 2**attempt)
-        os.replace(part / "data", target)
-        (part / "validator").unlink(missing_ok=True)
-    finally:
-        with contextlib.suppress(OSError):
-            if (part / "data").exists() and (part / "validator").exists():
-                os.rename(part, kept)
-        shutil.rmtree(part, ignore_errors=True)
+    with _progress(target.name) as show, reserving(target) as part:
+        data, validator = part / "data", part / "validator"
+        try:
+            # Another process may have put it there meanwhile.
+            if not (target.is_file() and matches(target, checksum)):
+                for attempt in range(tries):
+                    try:
+                        resumed = _attempt(address, data, validator, timeout, show)
+                        _verify(address, data, checksum, resumed)
+                        break
+                    except _PassingError as failure:
+                        if attempt + 1 == tries:
+                            raise FetchError(
+                                f"{address} failed {tries} times, at last: {failure}"
+                            ) from failure
+                        time.sleep(pause * 2**attempt)
+                os.replace(data, target)
+            validator.unlink(missing_ok=True)
+        finally:
+            # One without the other cannot be continued.
+            if not (data.exists() and validator.exists()):
+                data.unlink(missing_ok=True)
+                validator.unlink(missing_ok=True)
 
 
 def digest(path: Path, algorithm: str) -> str:
@@ -123,10 +112,13 @@ def _verify(address: str, path: Path, checksum: str | None, resumed: bool) -> No
 
 
 def _attempt(
-    address: str, part: Path, timeout: float, show: Callable[[int, int | None], None]
+    address: str,
+    data: Path,
+    validator: Path,
+    timeout: float,
+    show: Callable[[int, int | None], None],
 ) -> bool:
     """One request; returns whether it continued an earlier one."""
-    data, validator = part / "data", part / "validator"
     request = urllib.request.Request(address)
     request.add_header("User-Agent", "ctagd-optax")
     # A compressed answer could not be continued.
@@ -189,9 +181,11 @@ def _validator(response: http.client.HTTPResponse) -> str:
     return "" if tag else response.headers.get("Last-Modified", "")
 
 
-def _progress() -> Progress:
+@contextlib.contextmanager
+def _progress(name: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Gives a function that shows how many bytes are done, and of how many."""
     console = Console(stderr=True)
-    return Progress(
+    with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         DownloadColumn(),
@@ -200,4 +194,6 @@ def _progress() -> Progress:
         console=console,
         transient=True,
         disable=not console.is_terminal,
-    )
+    ) as progress:
+        task = progress.add_task(name, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

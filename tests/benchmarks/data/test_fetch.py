@@ -1,8 +1,12 @@
 """Downloads end with the right file or with none, whatever the server does."""
 
+import contextlib
 import functools
 import hashlib
+import subprocess
+import sys
 import threading
+import time
 
 import pytest
 
@@ -15,6 +19,9 @@ HALF = len(BODY) // 2
 MD5 = "md5:" + hashlib.md5(BODY).hexdigest()
 SHA256 = "sha256:" + hashlib.sha256(BODY).hexdigest()
 OTHER = BODY[::-1]
+# More than is buffered before it is written.
+LONG = BODY * 100
+MD5_OF_LONG = "md5:" + hashlib.md5(LONG).hexdigest()
 fetch = functools.partial(module.fetch, timeout=10.0, pause=0.001)
 
 
@@ -22,18 +29,18 @@ def tagged(tag='"1"', **more):
     return (("ETag", tag), *more.items())
 
 
-def rest(request, tag='"1"'):
+def rest(request, tag='"1"', body=BODY):
     """The part asked for."""
-    span = f"bytes {request.start}-{len(BODY) - 1}/{len(BODY)}"
+    span = f"bytes {request.start}-{len(body) - 1}/{len(body)}"
     headers = (("ETag", tag), ("Content-Range", span))
-    return Answer(BODY[request.start :], 206, headers)
+    return Answer(body[request.start :], 206, headers)
 
 
 TAGGED = tagged()
 
 
 def first_half(body=BODY, headers=TAGGED, **more):
-    return Answer(body[:HALF], headers=headers, length=len(body), **more)
+    return Answer(body[: len(body) // 2], headers=headers, length=len(body), **more)
 
 
 @pytest.fixture
@@ -289,7 +296,110 @@ def test_the_pauses_double(target, monkeypatch):
     assert pauses == [0.5, 1.0, 2.0]
 
 
-def test_several_at_once(target):
+@pytest.fixture
+def start():
+    """Fetches in processes of their own, which say when they begin."""
+    code = (
+        "import pathlib, sys; from benchmarks.data.fetch import fetch; "
+        "print('begins', flush=True); "
+        "fetch(sys.argv[1], pathlib.Path(sys.argv[2]), checksum=sys.argv[3], pause=0)"
+    )
+    with contextlib.ExitStack() as stack:
+
+        def run(address, target):
+            command = [sys.executable, "-c", code, address, target, MD5_OF_LONG]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE)
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            assert process.stdout.readline() == b"begins\n"
+            return process
+
+        yield run
+
+
+def wait_until(condition):
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def half_at_first(n, request):
+    """Sends a half and then nothing to the first, and the rest to the second."""
+    return first_half(LONG, stall=True) if n == 1 else rest(request, body=LONG)
+
+
+def test_a_killed_process_is_continued(target, start):
+    data = target.parent / ".set.bin.part" / "data"
+    with serving(half_at_first) as server:
+        process = start(server.address, target)
+        wait_until(lambda: data.exists() and data.stat().st_size)
+        process.kill()
+        process.wait()
+        assert files(target) == [".set.bin.part"]
+        arrived = data.stat().st_size
+        fetch(server.address, target, checksum=MD5_OF_LONG)
+    assert [r.range for r in server.requests] == [None, f"bytes={arrived}-"]
+    assert target.read_bytes() == LONG
+    assert files(target) == ["set.bin"]
+
+
+def test_two_processes_share_a_download(target, start):
+    with serving(half_at_first) as server:
+        first = start(server.address, target)
+        wait_until(lambda: server.requests)
+        second = start(server.address, target)
+        with pytest.raises(subprocess.TimeoutExpired):
+            second.wait(0.2)
+        assert len(server.requests) == 1
+        # The connection ends, and the first process asks for the rest.
+        server.released.set()
+        assert [first.wait(20), second.wait(20)] == [0, 0]
+    assert [bool(r.range) for r in server.requests] == [False, True]
+    assert target.read_bytes() == LONG
+    assert files(target) == ["set.bin"]
+
+
+def test_who_waited_continues_what_failed(target):
+    failures = []
+
+    def run():
+        try:
+            fetch(server.address, target, checksum=MD5_OF_LONG, tries=1)
+        except FetchError as error:
+            failures.append(str(error))
+
+    with serving(half_at_first) as server:
+        threads = [threading.Thread(target=run) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: server.requests)
+        server.released.set()
+        for thread in threads:
+            thread.join()
+    assert len(failures) == 1
+    assert "failed 1 times, at last: the connection ended after" in failures[0]
+    assert [r.start for r in server.requests] == [0, len(LONG) // 2]
+    assert target.read_bytes() == LONG
+    assert files(target) == ["set.bin"]
+
+
+def test_a_right_file_in_place_is_left(target):
+    """As a process finds it that waited for another."""
+    target.parent.mkdir()
+    with serving(lambda n, request: Answer(BODY)) as server:
+        target.write_bytes(OTHER)
+        for _ in range(2):
+            fetch(server.address, target, checksum=MD5)
+            assert target.read_bytes() == BODY
+    assert len(server.requests) == 1
+    assert files(target) == ["set.bin"]
+
+
+@pytest.mark.parametrize("locks", [True, False])
+def test_several_at_once(target, monkeypatch, locks):
+    if not locks:
+        monkeypatch.setitem(sys.modules, "fcntl", None)
     failures = []
 
     def script(n, request):
@@ -308,5 +418,6 @@ def test_several_at_once(target):
         for thread in threads:
             thread.join()
     assert not failures
+    assert len(server.requests) == (2 if locks else 12)
     assert target.read_bytes() == BODY
     assert files(target) == ["set.bin"]
