@@ -523,13 +523,11 @@ def train(
       NonFiniteLossError: the loss is not finite any more.
       Interrupted: by Ctrl-C or SIGTERM, after a checkpoint.
     """
-    earlier = _earlier_run(config, resume)
+    _check_folder(config, resume)
+    if jax.process_count() > 1:  # nobody writes before all have looked
+        multihost_utils.sync_global_devices("folder")
     run = Run(config)
-    description = describe(run)
-    if earlier is not None and earlier["versions"] != description["versions"]:
-        description["started_with"] = earlier["versions"]
-    if jax.process_index() == 0:
-        write_json(config.out / "config.json", description)
+    _write_description(run)
     checkpoints = Checkpoints(config.out / "checkpoints", config.keep)
     report = make_reporter(run.steps_per_epoch, run.epochs)
     try:
@@ -718,27 +716,42 @@ def describe(run: Run) -> dict[str, Any]:
     }
 
 
-def _earlier_run(config: Config, resume: bool) -> dict[str, Any] | None:
-    """The description of the run that the folder holds, if it may be continued."""
+def _check_folder(config: Config, resume: bool) -> None:
+    """Nothing is overwritten, and only the same run is continued."""
     path = config.out / "config.json"
-    if not path.exists():
-        return None
+    if not (path.exists() or (config.out / "checkpoints").exists()):
+        return
     if not resume:
         raise FileExistsError(
             f"out: {config.out} holds a run already; --resume goes on with it, another "
             "--out starts a new one"
         )
-    earlier = json.loads(path.read_text())
+    earlier = json.loads(path.read_text())["config"]
     for field in dataclasses.fields(config):
-        if field.name in _FREE:
-            continue
-        old, new = earlier["config"][field.name], getattr(config, field.name)
-        if old != new:
+        old, new = earlier.get(field.name), getattr(config, field.name)
+        if old != new and field.name not in _FREE:
             raise ValueError(
                 f"{field.name} must stay {old!r} to go on with the run in "
                 f"{config.out}, got {new!r}"
             )
-    return earlier
+
+
+def _write_description(run: Run) -> None:
+    """Writes ``config.json``, if the run it goes on with was the same."""
+    path = run.config.out / "config.json"
+    description = describe(run)
+    if path.exists():
+        earlier = json.loads(path.read_text())
+        for name in ("workload", "steps_per_epoch", "parameters"):
+            if earlier[name] != description[name]:
+                raise ValueError(
+                    f"{name} was {earlier[name]!r} when the run in {run.config.out} "
+                    f"was started, and is {description[name]!r} now"
+                )
+        if earlier["versions"] != description["versions"]:
+            description["started_with"] = earlier["versions"]
+    if jax.process_index() == 0:
+        write_json(path, description)
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -349,6 +350,22 @@ def test_an_earlier_run_is_not_overwritten(whole_run):
         train(config(out, devices=1))
     with pytest.raises(ValueError, match="seed must stay 0 to go on with the run in"):
         train(config(out, devices=1, seed=1), resume=True)
+
+
+def test_checkpoints_without_a_description_are_left_alone(whole_run, tmp_path):
+    out, _ = whole_run
+    shutil.copytree(out / "checkpoints", tmp_path / "checkpoints")
+    for resume, error in ((False, FileExistsError), (True, FileNotFoundError)):
+        with pytest.raises(error, match=r"config\.json|holds a run already"):
+            train(config(tmp_path, devices=1), resume=resume)
+
+
+def test_a_workload_that_has_changed_is_not_continued(whole_run, monkeypatch):
+    out, _ = whole_run
+    changed = small.SMALL._replace(description="Another network for tests")
+    monkeypatch.setitem(workloads.WORKLOADS, "small", changed)
+    with pytest.raises(ValueError, match="workload was 'A network for tests' when"):
+        train(config(out, devices=1), resume=True)
 
 
 @pytest.mark.parametrize(
