@@ -1,6 +1,7 @@
 """What a run says: metrics in files, and progress for people."""
 
 import json
+import math
 import pathlib
 import time
 from typing import Any
@@ -83,7 +84,12 @@ def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def _line(row: dict[str, Any]) -> str:
-    return json.dumps(row) + "\n"
+    # JSON has no NaN: what is not finite is null.
+    values = {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in row.items()
+    }
+    return json.dumps(values) + "\n"
 
 
 def _summary_writer(folder: pathlib.Path) -> Any:

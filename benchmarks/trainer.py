@@ -478,10 +478,13 @@ class Run:
             row["refreshed_loss"], row["refreshed_accuracy"] = self.evaluate(
                 state, stats
             )
-        return {**row, **curvature_figures(state)}
+        lowest = self.arm.options.get("curvature_min", 0.0)
+        return {**row, **curvature_figures(state, lowest)}
 
 
-def curvature_figures(state: TrainState) -> dict[str, float]:
+def curvature_figures(
+    state: TrainState, curvature_min: float = 0.0
+) -> dict[str, float]:
     """CT-AGD's γ and trust figures, over the tensors; nothing for other optimizers."""
     if optax.tree.get(state.opt_state, "info") is None:
         return {}
@@ -492,6 +495,7 @@ def curvature_figures(state: TrainState) -> dict[str, float]:
         "gamma_min": min(gammas),
         "gamma_median": float(np.median(gammas)),
         "gamma_max": max(gammas),
+        "gamma_at_min": float(np.mean([g <= 1.001 * curvature_min for g in gammas])),
         **{
             name: float(np.mean([getattr(row, name) for row in rows])) for name in means
         },

@@ -28,7 +28,10 @@ def test_rows_are_lines(tmp_path):
     metrics = logs.Metrics(tmp_path / "m.jsonl")
     metrics.write({"step": 1, "loss": 0.5})
     metrics.write({"step": 2, "loss": float("nan")})
-    assert logs.read_metrics(tmp_path / "m.jsonl")[0] == {"step": 1, "loss": 0.5}
+    assert logs.read_metrics(tmp_path / "m.jsonl") == [
+        {"step": 1, "loss": 0.5},
+        {"step": 2, "loss": None},
+    ]
     assert len(metrics.rows) == 2
     metrics.close()
 
