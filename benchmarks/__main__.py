@@ -5,6 +5,7 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
+import jax
 from rich.console import Console
 from rich.table import Table
 
@@ -18,14 +19,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console()
     try:
         return options.run(options, console)
-    except (ValueError, FileExistsError, FileNotFoundError) as error:
+    except (ValueError, OSError, ImportError) as error:
         commands.exit(2, f"error: {error}\n")
     except trainer.NonFiniteLossError as error:
-        console.print(f"error: {error}", style="red", highlight=False, soft_wrap=True)
-        return 1
-    except trainer.Interrupted as error:
-        console.print(str(error), highlight=False, soft_wrap=True)
-        return 130
+        commands.exit(1, f"error: {error}\n")
+    except KeyboardInterrupt as error:
+        commands.exit(130, f"{error or 'interrupted'}\n")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -123,8 +122,9 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
 
 
 def _train(options: argparse.Namespace, console: Console) -> int:
-    if options.distributed or options.coordinator:
-        devices.connect(options.coordinator, options.processes, options.process)
+    by_hand = options.coordinator, options.processes, options.process
+    if options.distributed or any(value is not None for value in by_hand):
+        devices.connect(*by_hand)
     name = optimizers.arm(options.optimizer).name
     work = workloads.workload(options.workload)
     out = options.out or pathlib.Path("runs", work.name, name, str(options.seed))
@@ -154,11 +154,12 @@ def _train(options: argparse.Namespace, console: Console) -> int:
         resume=options.resume,
         make_reporter=lambda *sizes: logs.reporter(console, *sizes),
     )
-    table = Table(title=f"{work.name}, {name}", show_header=False)
-    for key, value in summary.items():
-        table.add_row(key.replace("_", " "), _shown(value))
-    console.print(table)
-    console.print(f"Wrote {out / 'summary.json'}", highlight=False, soft_wrap=True)
+    if jax.process_index() == 0:
+        table = Table(title=f"{work.name}, {name}", show_header=False)
+        for key, value in summary.items():
+            table.add_row(key.replace("_", " "), _shown(value))
+        console.print(table)
+        print(f"Wrote {out / 'summary.json'}")
     return 0
 
 

@@ -4,6 +4,7 @@ import pathlib
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
 
@@ -33,6 +34,10 @@ class Checkpoints:
         """The step of the newest checkpoint; None if there is none."""
         return self._manager.latest_step()
 
+    def steps(self) -> list[int]:
+        """The steps of all that are kept."""
+        return list(self._manager.all_steps())
+
     def path(self, step: int) -> pathlib.Path:
         """The folder of a step's checkpoint."""
         return self._folder / str(step)
@@ -48,7 +53,7 @@ class Checkpoints:
         )
 
     def restore(self, step: int, like: Any) -> tuple[Any, dict[str, Any]]:
-        """The state of a step, placed as ``like`` is, and the notes."""
+        """The state of a step, placed as ``like`` is (abstract or not); the notes."""
         found = self._manager.restore(
             step,
             args=ocp.args.Composite(
@@ -73,17 +78,30 @@ def _is_key(x: Any) -> bool:
     return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
+def _impl(key: Any) -> Any:
+    return jax.random.key_impl(jnp.empty((), key.dtype))  # the key may be abstract
+
+
 def _without_keys(tree: Any) -> Any:
     """Random keys as the numbers they are made of, which can be written."""
-    return jax.tree.map(lambda x: jax.random.key_data(x) if _is_key(x) else x, tree)
+
+    def data(x: Any) -> Any:
+        if not _is_key(x):
+            return x
+        if isinstance(x, jax.ShapeDtypeStruct):
+            numbers = jax.eval_shape(jax.random.key_data, x)
+            return jax.ShapeDtypeStruct(
+                numbers.shape, numbers.dtype, sharding=x.sharding
+            )
+        return jax.random.key_data(x)
+
+    return jax.tree.map(data, tree)
 
 
 def _with_keys(tree: Any, like: Any) -> Any:
     return jax.tree.map(
         lambda x, model: (
-            jax.random.wrap_key_data(x, impl=jax.random.key_impl(model))
-            if _is_key(model)
-            else x
+            jax.random.wrap_key_data(x, impl=_impl(model)) if _is_key(model) else x
         ),
         tree,
         like,

@@ -29,9 +29,10 @@ def connect(
       processes: how many there are.
       process: the number of this one, from 0.
     """
-    if coordinator is not None and (processes is None or process is None):
+    given = [value is not None for value in (coordinator, processes, process)]
+    if any(given) and not all(given):
         raise ValueError(
-            "coordinator needs processes and process too, such as "
+            "coordinator, processes and process must be given together, such as "
             "coordinator='host0:1234', processes=2, process=0"
         )
     if process is not None and not 0 <= process < (processes or 0):

@@ -1,9 +1,10 @@
 """What a run says: metrics in files, and progress for people."""
 
+import importlib.util
 import json
 import math
 import pathlib
-import time
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
@@ -17,15 +18,13 @@ from rich.progress import (
 
 from ctagd_optax.testbed.files import replacing
 
-_SECONDS_BETWEEN_LINES = 30.0
-
 
 class Metrics:
     """One JSON object a line and epoch, each with its ``step``.
 
     Args:
       path: the file; lines are appended to it.
-      step: where the run goes on; later lines, of a run that was cut off, are dropped.
+      rows: the rows to keep of a run that goes on; others in the file are dropped.
       tensorboard: folder for TensorBoard's event files as well; None writes none.
       writes: whether this process is the one that writes.
 
@@ -36,11 +35,11 @@ class Metrics:
     def __init__(
         self,
         path: pathlib.Path,
-        step: int = 0,
+        rows: Iterable[dict[str, Any]] = (),
         tensorboard: pathlib.Path | None = None,
         writes: bool = True,
     ):
-        self.rows = [row for row in read_metrics(path) if row["step"] <= step]
+        self.rows = list(rows)
         self._path = path
         self._writes = writes
         self._board = None
@@ -48,7 +47,10 @@ class Metrics:
             with replacing(path) as temporary:
                 temporary.write_text("".join(map(_line, self.rows)))
             if tensorboard is not None:
-                self._board = _summary_writer(tensorboard)
+                from tensorboardX import SummaryWriter
+
+                last = self.rows[-1]["step"] if self.rows else 0
+                self._board = SummaryWriter(str(tensorboard), purge_step=last + 1)
 
     def write(self, row: dict[str, Any]) -> None:
         """Adds a row; it is in the file when this returns."""
@@ -92,19 +94,23 @@ def _line(row: dict[str, Any]) -> str:
     return json.dumps(values) + "\n"
 
 
-def _summary_writer(folder: pathlib.Path) -> Any:
-    try:
-        from tensorboardX import SummaryWriter
-    except ImportError as error:
+def check_tensorboard() -> None:
+    """Raises an ImportError that says what to install, if it is missing."""
+    if importlib.util.find_spec("tensorboardX") is None:
         raise ImportError(
             "TensorBoard's files need tensorboardX: "
             "pip install 'ctagd-optax[tensorboard]'"
-        ) from error
-    return SummaryWriter(str(folder))
+        )
 
 
 class Reporter:
-    """Tells a person how a run goes; this one says nothing."""
+    """Tells a person how a run goes; this one says nothing.
+
+    Attributes:
+      interval: seconds between two calls of ``step``.
+    """
+
+    interval = math.inf
 
     def step(self, step: int, figures: dict[str, Any]) -> None:
         """Called now and then during an epoch."""
@@ -122,16 +128,15 @@ class Reporter:
 class Lines(Reporter):
     """Plain lines, for a log: one an epoch, and one now and then in a long one."""
 
+    interval = 30.0
+
     def __init__(self, console: Console, steps_per_epoch: int, epochs: int):
         self._console = console
         self._steps_per_epoch = steps_per_epoch
         self._epochs = epochs
-        self._last = time.monotonic()
 
     def step(self, step: int, figures: dict[str, Any]) -> None:
-        """A line when none was written for a while."""
-        if time.monotonic() - self._last < _SECONDS_BETWEEN_LINES:
-            return
+        """A line."""
         epoch, t = divmod(step - 1, self._steps_per_epoch)
         self.say(
             f"epoch {epoch + 1}/{self._epochs}, step {t + 1}/{self._steps_per_epoch}: "
@@ -144,12 +149,13 @@ class Lines(Reporter):
 
     def say(self, text: str) -> None:
         """A line."""
-        self._last = time.monotonic()
-        self._console.print(text, highlight=False, soft_wrap=True)
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 class Bar(Lines):
     """A bar for the epoch's steps under the lines of the epochs before it."""
+
+    interval = 0.5
 
     def __init__(self, console: Console, steps_per_epoch: int, epochs: int):
         super().__init__(console, steps_per_epoch, epochs)

@@ -38,12 +38,14 @@ class Arm(NamedTuple):
       eval_params: the weights to evaluate, from the optimizer's state and the
         parameters.
       options: every option in effect, as plain JSON values.
+      calls_loss: whether it calls ``value_fn`` or ``obj_fn``.
     """
 
     name: str
     make: Callable[[int], optax.GradientTransformationExtraArgs]
     eval_params: EvalParams
     options: dict[str, Value]
+    calls_loss: bool
 
 
 def arm(spec: str) -> Arm:
@@ -101,6 +103,7 @@ def arm(spec: str) -> Arm:
         make=make,
         eval_params=_average if average else kind.eval_params,
         options={**options, "average": average},
+        calls_loss=name in ("lbfgs", "sophia"),
     )
 
 

@@ -11,6 +11,7 @@ import dataclasses
 import importlib.metadata
 import json
 import math
+import os
 import pathlib
 import platform
 import signal
@@ -31,14 +32,23 @@ from benchmarks import devices
 from benchmarks.checkpoints import Checkpoints
 from benchmarks.data import Pipeline, Prefetch, prefetch
 from benchmarks.files import write_json
-from benchmarks.logs import Metrics, Reporter
+from benchmarks.logs import Metrics, Reporter, check_tensorboard, read_metrics
 from benchmarks.models import parameter_count
 from benchmarks.optimizers import Arm, arm
 from benchmarks.workloads import Batch, Workload, workload
+from ctagd_optax.testbed.files import check_writable
 
 # Steps that may be under way before the host looks at a loss.
 _IN_FLIGHT = 4
-_VERSIONS_OF = ("ctagd-optax", "jax", "jaxlib", "optax", "flax", "numpy")
+_VERSIONS_OF = (
+    "ctagd-optax",
+    "jax",
+    "jaxlib",
+    "optax",
+    "flax",
+    "orbax-checkpoint",
+    "numpy",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +117,8 @@ class Config:
                 raise ValueError(
                     f"{name} must be at least 0, got {getattr(self, name)}"
                 )
+        if self.seed >= 1 << 31:
+            raise ValueError(f"seed must be below 2**31, got {self.seed}")
         for name, known in (
             ("part", ("test", "validation")),
             ("dtype", ("float32", "bfloat16")),
@@ -116,6 +128,8 @@ class Config:
                     f"{name} must be one of {', '.join(known)}; got "
                     f"{getattr(self, name)!r}"
                 )
+        if self.synthetic and self.part == "validation":
+            raise ValueError("part must be test where the set is synthetic")
 
 
 # What may differ between a run and its continuation.
@@ -144,8 +158,9 @@ class TrainState(NamedTuple):
       opt_state: the optimizer's state.
       loss: sum of the epoch's losses so far.
       accuracy: sum of the epoch's training accuracies so far.
-      failed_step: the first step whose loss was not finite; -1 if none was.
-      failed: which tensors' gradients were not finite at that step.
+      failed_step: the first step whose loss or new weights were not finite; -1 if none
+        was.
+      failed: which tensors were not finite after that step.
     """
 
     step: jax.Array
@@ -160,15 +175,21 @@ class TrainState(NamedTuple):
 
 
 class NonFiniteLossError(RuntimeError):
-    """The loss is not finite any more."""
+    """The loss, or a weight, is not finite any more.
+
+    Attributes:
+      step: the step at which it happened, from 0.
+      tensors: the weights that are not finite after it.
+      checkpoint: the last checkpoint whose weights had a finite loss.
+    """
 
     def __init__(self, step: int, tensors: list[str], checkpoint: pathlib.Path | None):
         self.step = step
         self.tensors = tensors
         self.checkpoint = checkpoint
         super().__init__(
-            f"the loss of step {step} is not finite; gradients that are not finite: "
-            f"{', '.join(tensors) or 'none'}; last good checkpoint: "
+            f"the loss or the weights of step {step} are not finite; weights that are "
+            f"not: {', '.join(tensors) or 'none'}; last good checkpoint: "
             f"{checkpoint or 'none'}"
         )
 
@@ -300,23 +321,23 @@ def make_functions(
             value_fn=value_fn,
             obj_fn=value_fn,
         )
-        start = state.step % steps_per_epoch == 0
-        fails = (state.failed_step < 0) & ~jnp.isfinite(value)
-        failed = jax.lax.cond(
-            fails,
-            lambda: jnp.stack([~jnp.isfinite(g).all() for g in jax.tree.leaves(grads)]),
-            lambda: state.failed,
+        params = optax.apply_updates(state.params, updates)
+        # NaN passes through the maximum, so one number a tensor tells.
+        bad = ~jnp.isfinite(
+            jnp.stack([jnp.max(jnp.abs(p)) for p in jax.tree.leaves(params)])
         )
+        fails = (state.failed_step < 0) & (~jnp.isfinite(value) | bad.any())
+        start = state.step % steps_per_epoch == 0
         new = TrainState(
             step=state.step + 1,
-            params=optax.apply_updates(state.params, updates),
+            params=params,
             batch_stats=batch_stats,
             streams=streams,
             opt_state=opt_state,
             loss=jnp.where(start, 0, state.loss) + value,
             accuracy=jnp.where(start, 0, state.accuracy) + accuracy,
             failed_step=jnp.where(fails, state.step, state.failed_step),
-            failed=failed,
+            failed=jnp.where(fails, bad, state.failed),
         )
         return new, value
 
@@ -351,6 +372,11 @@ class Run:
         self.config = config
         self.work = workload(config.workload)
         self.arm = arm(config.optimizer)
+        if self.arm.calls_loss and config.accumulate > 1:
+            raise ValueError(
+                f"accumulate must be 1 with {self.arm.name}, which itself calls the "
+                f"loss of the whole batch; got {config.accumulate}"
+            )
         self.mesh = devices.make_mesh(config.devices)
         self.batch_size = config.batch_size or self.work.batch_size
         self.epochs = config.epochs or self.work.epochs
@@ -403,9 +429,17 @@ class Run:
         return [_path(path) for path, _ in paths]
 
     def init(self) -> TrainState:
-        """The training state before the first step."""
+        """The training state before the first step; made on one device, then spread."""
         state = jax.jit(self.functions.init)(self.config.seed)
         return devices.put_everywhere(self.mesh, state, self.placement)
+
+    def like(self) -> TrainState:
+        """Shapes, dtypes and places of a training state."""
+        return jax.tree.map(
+            lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
+            self.abstract,
+            self.placement,
+        )
 
     def compile(self, state: TrainState) -> float:
         """Compiles the step; returns the seconds it took."""
@@ -486,7 +520,11 @@ def curvature_figures(
     state: TrainState, curvature_min: float = 0.0
 ) -> dict[str, float]:
     """CT-AGD's γ and trust figures, over the tensors; nothing for other optimizers."""
-    if optax.tree.get(state.opt_state, "info") is None:
+
+    def is_ours(node: Any) -> bool:
+        return isinstance(node, ctagd_optax.CTAGDState)
+
+    if not any(map(is_ours, jax.tree.leaves(state.opt_state, is_leaf=is_ours))):
         return {}
     rows = ctagd_optax.curvature_report(state.opt_state, state.params)
     gammas = [row.gamma for row in rows]
@@ -528,12 +566,15 @@ def train(
       Interrupted: by Ctrl-C or SIGTERM, after a checkpoint.
     """
     _check_folder(config, resume)
+    if config.tensorboard:
+        check_tensorboard()
     if jax.process_count() > 1:  # nobody writes before all have looked
         multihost_utils.sync_global_devices("folder")
     run = Run(config)
-    _write_description(run)
+    _write_description(run, resume)
     checkpoints = Checkpoints(config.out / "checkpoints", config.keep)
-    report = make_reporter(run.steps_per_epoch, run.epochs)
+    first = jax.process_index() == 0
+    report = make_reporter(run.steps_per_epoch, run.epochs) if first else Reporter()
     try:
         with _stop_requests() as stopping:
             return _train(run, checkpoints, report, stopping)
@@ -551,21 +592,35 @@ def _train(
     config, steps = run.config, run.steps_per_epoch
     total = min(run.epochs * steps, config.steps or run.epochs * steps)
     every = config.checkpoint_every or steps
-    state = run.init()
     notes = {"seconds": 0.0, "compile_seconds": 0.0, "wait_seconds": 0.0}
     saved = checkpoints.last()
-    if saved is not None:
-        state, notes = checkpoints.restore(saved, state)
+    if saved is None:
+        state = run.init()
+    else:
+        state, notes = checkpoints.restore(saved, run.like())
         report.say(f"going on from step {saved}: {checkpoints.path(saved)}")
     first = int(state.step)
+    if total < first:
+        raise ValueError(
+            f"epochs and steps must not end before step {first}, which the run in "
+            f"{config.out} has reached; got {total} steps"
+        )
+    path = config.out / "metrics.jsonl"
+    rows = [
+        row  # not of steps that come again, nor of an epoch that goes on
+        for row in read_metrics(path)
+        if row["step"] <= first and row["step"] % steps == 0
+    ]
     metrics = Metrics(
-        config.out / "metrics.jsonl",
-        first,
+        path,
+        rows,
         config.out / "tensorboard" if config.tensorboard else None,
         writes=jax.process_index() == 0,
     )
     if first < total:
         notes["compile_seconds"] += run.compile(state)
+    elif first % steps:
+        metrics.write({**run.measure(state), **_spent(notes)})
 
     losses: collections.deque[jax.Array] = collections.deque()
     with prefetch(run.train_batch, range(first, total)) as batches:
@@ -578,7 +633,7 @@ def _train(
             stop = stopping(n)
             measures = n % steps == 0 or n == total
             if not (measures or stop or n % every == 0):
-                if clock.is_time_to_report():
+                if clock.is_time_to_report(report.interval):
                     rate = clock.steps_per_second(n) * run.batch_size
                     report.step(n, _running(state, n, steps, rate))
                 continue
@@ -590,14 +645,12 @@ def _train(
             if measures:
                 row = {
                     **run.measure(state),
-                    "seconds": notes["seconds"],
-                    "compile_seconds": notes["compile_seconds"],
-                    "input_wait": notes["wait_seconds"] / notes["seconds"],
+                    **_spent(notes),
                     "examples_per_second": rate,
                 }
                 metrics.write(row)
                 report.epoch(row)
-            checkpoints.save(n, state, notes)
+            checkpoints.save(n, state, dict(notes))
             if stop and n < total:
                 checkpoints.wait()
                 raise Interrupted(
@@ -613,6 +666,15 @@ def _train(
     return summary
 
 
+def _spent(notes: dict[str, float]) -> dict[str, float]:
+    """Times for the metrics."""
+    return {
+        "seconds": notes["seconds"],
+        "compile_seconds": notes["compile_seconds"],
+        "input_wait": notes["wait_seconds"] / notes["seconds"],
+    }
+
+
 class _Clock:
     """Times a stretch of steps."""
 
@@ -625,10 +687,10 @@ class _Clock:
     def steps_per_second(self, step: int) -> float:
         return (step - self._step) / (time.perf_counter() - self._start)
 
-    def is_time_to_report(self) -> bool:
-        """True once a second, as a look at the state waits for the steps under way."""
+    def is_time_to_report(self, interval: float) -> bool:
+        """True now and then, as a look at the state waits for the steps under way."""
         now = time.perf_counter()
-        if now - self._reported < 1.0:
+        if now - self._reported < interval:
             return False
         self._reported = now
         return True
@@ -646,11 +708,12 @@ def _check(run: Run, state: TrainState, checkpoints: Checkpoints) -> None:
         return
     checkpoints.wait()
     failed = np.asarray(state.failed)
-    last = checkpoints.last()
+    # A checkpoint is known to be good once a later step has had a finite loss.
+    good = [saved for saved in checkpoints.steps() if saved < step]
     raise NonFiniteLossError(
         step,
         [name for name, bad in zip(run.tensors(), failed, strict=True) if bad],
-        None if last is None else checkpoints.path(last),
+        checkpoints.path(max(good)) if good else None,
     )
 
 
@@ -723,14 +786,16 @@ def describe(run: Run) -> dict[str, Any]:
 def _check_folder(config: Config, resume: bool) -> None:
     """Nothing is overwritten, and only the same run is continued."""
     path = config.out / "config.json"
-    if not (path.exists() or (config.out / "checkpoints").exists()):
+    config.out.mkdir(parents=True, exist_ok=True)
+    check_writable(path)
+    if not (any(config.out.glob("checkpoints/*")) or any(config.out.glob("metrics*"))):
         return
     if not resume:
         raise FileExistsError(
             f"out: {config.out} holds a run already; --resume goes on with it, another "
             "--out starts a new one"
         )
-    earlier = json.loads(path.read_text())["config"]
+    earlier = _read_description(path)["config"]
     for field in dataclasses.fields(config):
         old, new = earlier.get(field.name), getattr(config, field.name)
         if old != new and field.name not in _FREE:
@@ -740,20 +805,31 @@ def _check_folder(config: Config, resume: bool) -> None:
             )
 
 
-def _write_description(run: Run) -> None:
+def _read_description(path: pathlib.Path) -> dict[str, Any]:
+    try:
+        description = json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error
+    if not {"config", "versions"} <= set(description):
+        raise ValueError(f"{path} does not describe a run")
+    return description
+
+
+def _write_description(run: Run, resume: bool) -> None:
     """Writes ``config.json``, if the run it goes on with was the same."""
     path = run.config.out / "config.json"
     description = describe(run)
-    if path.exists():
-        earlier = json.loads(path.read_text())
+    if resume and path.exists():
+        earlier = _read_description(path)
         for name in ("workload", "steps_per_epoch", "parameters"):
             if earlier[name] != description[name]:
                 raise ValueError(
                     f"{name} was {earlier[name]!r} when the run in {run.config.out} "
                     f"was started, and is {description[name]!r} now"
                 )
-        if earlier["versions"] != description["versions"]:
-            description["started_with"] = earlier["versions"]
+        started = earlier.get("started_with", earlier["versions"])
+        if started != description["versions"]:
+            description["started_with"] = started
     if jax.process_index() == 0:
         write_json(path, description)
 
@@ -765,14 +841,13 @@ def _stop_requests() -> Iterator[Callable[[int], bool]]:
     The first Ctrl-C or SIGTERM asks for it, a second one ends the program at once. The
     processes of a run agree on a step.
     """
-    if jax.process_count() > 1:
-        yield multihost_utils.reached_preemption_sync_point
-        return
-    requested = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield lambda step: False  # signals reach the main thread alone
         return
-    signals = (signal.SIGINT, signal.SIGTERM)
+    requested = threading.Event()
+    together = jax.process_count() > 1
+    # Of several processes, JAX takes SIGTERM itself and finds a step for all of them.
+    signals = (signal.SIGINT,) if together else (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.getsignal(number) for number in signals}
 
     def restore() -> None:
@@ -783,11 +858,17 @@ def _stop_requests() -> Iterator[Callable[[int], bool]]:
         del number, frame
         requested.set()
         restore()
+        if together:
+            os.kill(os.getpid(), signal.SIGTERM)
 
     for number in signals:
         signal.signal(number, request)
     try:
-        yield lambda step: requested.is_set()
+        yield (
+            multihost_utils.reached_preemption_sync_point
+            if together
+            else lambda step: requested.is_set()
+        )
     finally:
         restore()
 

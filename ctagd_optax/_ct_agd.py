@@ -27,6 +27,7 @@ from ctagd_optax._transform import (
     map_with_index,
     per_tensor,
     wide,
+    widest,
 )
 
 
@@ -331,10 +332,13 @@ def ct_agd(
                 lambda i, g: jnp.where(step.finite[i], g, 0), step.gradients
             )
 
+        dtype = widest(evidence.gradient_sum)
+        weights = evidence.gradient_weight.astype(dtype) + jnp.asarray(eps, dtype)
+        multiplier = 1 / jnp.where(weights > 0, weights, 1)
+
         def average(i, total):
             dtype = wide(total.dtype)
-            weight = evidence.gradient_weight[i].astype(dtype) + jnp.asarray(eps, dtype)
-            return total.astype(dtype) / jnp.where(weight > 0, weight, 1)
+            return total.astype(dtype) * multiplier[i].astype(dtype)
 
         return map_with_index(average, evidence.gradient_sum)
 

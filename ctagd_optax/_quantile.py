@@ -101,8 +101,8 @@ def quantiles(
       tensors: tensors of one floating-point dtype, none of them empty.
       q: the quantile; a ``float`` or traced.
       where: for each tensor, which entries count.
-      within: bounds that the entries are known to keep, which spares finding them and
-        looking for NaN.
+      within: positive bounds that the entries are known to keep, which spares finding
+        them and looking for NaN.
 
     Returns:
       A vector with one entry per tensor.
@@ -244,10 +244,24 @@ def _neighbours(tensors, where, within, count, index):
         bisect,
         (low, high, jnp.asarray(count)),
     )
-    above = jnp.stack(
-        [jnp.min(jnp.where(k > lower[i], k, integer.max)) for i, k in enumerate(keys)]
-    )
-    last = above == integer.max  # nothing above but entries that were left out
+    if within is None:
+        above = jnp.stack(
+            [
+                jnp.min(jnp.where(k > lower[i], k, integer.max))
+                for i, k in enumerate(keys)
+            ]
+        )
+        last = above == integer.max  # nothing above but entries that were left out
+    else:
+        # No subnormal number is among them, so the floats themselves can be compared.
+        larger = [(k > lower[i]) & (k < integer.max) for i, k in enumerate(keys)]
+        least = jnp.stack(
+            [
+                jnp.min(jnp.where(chosen, x, jnp.inf))
+                for chosen, x in zip(larger, tensors, strict=True)
+            ]
+        )
+        above, last = _ordered(least), jnp.isinf(least)
     upper = jnp.where((reached > index + 1) | last, lower, above)
     lower, upper = (
         jax.lax.bitcast_convert_type(_flip_negative(key), dtype)

@@ -101,6 +101,12 @@ def wide(dtype: DTypeLike) -> DTypeLike:
     return dtype if jnp.finfo(dtype).bits >= 32 else jnp.float32
 
 
+def widest(tree: Any) -> DTypeLike:
+    """The dtype to calculate one figure per tensor in, with the others'."""
+    dtypes = [wide(x.dtype) for x in jax.tree.leaves(tree)]
+    return max(dtypes, key=lambda dtype: jnp.finfo(dtype).bits, default=jnp.float32)
+
+
 def curvature_tuned(
     backbone: optax.GradientTransformation,
     steps_per_epoch: int | jax.Array,
@@ -234,11 +240,14 @@ def _all_finite(x: jax.Array) -> jax.Array:
 
 
 def _divide(updates: optax.Updates, gamma: Gamma) -> optax.Updates:
-    def divide(i, u):
-        dtype = wide(u.dtype)
-        return (u.astype(dtype) / gamma[i].astype(dtype)).astype(u.dtype)
+    # One vector of reciprocals: XLA would compile a kernel for that of each tensor.
+    multiplier = 1 / gamma.astype(widest(updates))
 
-    return map_with_index(divide, updates)
+    def multiply(i, u):
+        dtype = wide(u.dtype)
+        return (u.astype(dtype) * multiplier[i].astype(dtype)).astype(u.dtype)
+
+    return map_with_index(multiply, updates)
 
 
 def _add(updates: optax.Updates, correction: Correction) -> optax.Updates:

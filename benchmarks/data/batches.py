@@ -16,7 +16,7 @@ Batch = dict[str, np.ndarray]
 
 _PADDING = 4
 # What a draw is for, so that no two are the same.
-_ORDER, _TOP, _LEFT, _FLIP, _OFFSET, _HOP, _ASIDE, _LIMIT, _FIXED = range(9)
+_ORDER, _TOP, _LEFT, _FLIP, _OFFSET, _HOP, _ASIDE, _FIXED = range(8)
 
 
 class Pipeline(Protocol):
@@ -36,15 +36,12 @@ class Pipeline(Protocol):
         """The rows of a batch that this process makes."""
         ...
 
-    def evaluation(
-        self, part: str, rows: slice = slice(None), limit: int | None = None
-    ) -> Iterator[Batch]:
+    def evaluation(self, part: str, rows: slice = slice(None)) -> Iterator[Batch]:
         """A part's examples once, in full batches; "weight" is 0 for padding.
 
         Args:
           part: "train", "validation" or "test".
           rows: the rows of each batch that this process makes.
-          limit: takes only so many examples, always the same.
 
         Yields:
           Batches as in training, and "weight" float32 [B].
@@ -93,20 +90,13 @@ class _Examples:
         places = np.arange(step * self.batch_size, (step + 1) * self.batch_size)[rows]
         return self._make("train", order[places % len(order)], epoch)
 
-    def evaluation(
-        self, part: str, rows: slice = slice(None), limit: int | None = None
-    ) -> Iterator[Batch]:
+    def evaluation(self, part: str, rows: slice = slice(None)) -> Iterator[Batch]:
         """A part's examples once, in full batches; "weight" is 0 for padding."""
         numbers = self._parts.get(part)
         if numbers is None:
             raise ValueError(f"part must be one of {', '.join(self._parts)}: {part!r}")
         if not len(numbers):
             raise ValueError(f"the part {part!r} has no examples")
-        if limit is not None and limit < 1:
-            raise ValueError(f"limit must be at least 1, not {limit}")
-        if limit is not None and limit < len(numbers):
-            # The first ones would be of one class where files are sorted by class.
-            numbers = np.sort(numbers[hashing.order(len(numbers), _LIMIT)[:limit]])
         return self._evaluate(part, numbers, rows)
 
     def _evaluate(self, part: str, numbers: np.ndarray, rows: slice) -> Iterator[Batch]:

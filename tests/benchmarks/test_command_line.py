@@ -1,6 +1,7 @@
 """``python -m benchmarks``."""
 
 import json
+import pathlib
 
 import pytest
 
@@ -33,8 +34,10 @@ def test_the_folder_of_a_run_has_the_canonical_name(tmp_path, monkeypatch):
 
 
 def test_a_loss_that_is_not_finite_ends_with_an_error(tmp_path, capsys):
-    assert train("--optimizer", "sgd@1e30", "--out", tmp_path, "--epochs", 1) == 1
-    assert "is not finite; gradients that are not finite:" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as end:
+        train("--optimizer", "sgd@1e38", "--out", tmp_path, "--epochs", 1)
+    assert end.value.code == 1
+    assert "are not finite; weights that are not: hidden." in capsys.readouterr().err
 
 
 def test_list_names_everything(capsys):
@@ -54,10 +57,19 @@ def test_list_names_everything(capsys):
             "--workload cifar10_small --optimizer sgd --no-download --data-dir missing",
             "cifar-10-python.tar.gz",
         ),
+        ("--workload digits_mlp --optimizer sgd --out file", "file"),
+        ("--workload digits_mlp --optimizer sgd --out file/run", "Not a directory"),
+        ("--workload digits_mlp --optimizer sgd --processes 2", "given together"),
+        ("--workload digits_mlp --optimizer sgd --seed 9999999999", "seed must be"),
+        (
+            "--workload digits_mlp --optimizer sgd --synthetic --part validation",
+            "part must be test where the set is synthetic",
+        ),
     ],
 )
 def test_bad_arguments(arguments, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    pathlib.Path("file").touch()
     with pytest.raises(SystemExit) as end:
         command_line.main(["train", *arguments.split()])
     assert end.value.code == 2

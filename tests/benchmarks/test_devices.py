@@ -51,7 +51,8 @@ def test_a_batch_is_spread_by_rows():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("host:1", None, None), "coordinator needs processes and process too"),
+        (("host:1", None, None), "coordinator, processes and process must be given"),
+        ((None, 2, 1), "coordinator, processes and process must be given together"),
         (("host:1", 2, 2), "process must be from 0 to processes - 1 = 1, got 2"),
     ],
 )

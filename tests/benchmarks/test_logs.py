@@ -1,7 +1,6 @@
 """Metrics in files, and progress for people."""
 
 import io
-import sys
 
 import pytest
 from rich.console import Console
@@ -39,13 +38,11 @@ def test_rows_are_lines(tmp_path):
 def test_rows_after_the_checkpoint_are_dropped(tmp_path):
     path = tmp_path / "m.jsonl"
     path.write_text('{"step": 1}\n{"step": 2}\n{"step": 3}\n{"st')
-    metrics = logs.Metrics(path, step=2)
+    kept = logs.read_metrics(path)[:2]
+    assert kept == [{"step": 1}, {"step": 2}]
+    metrics = logs.Metrics(path, kept)
     metrics.write({"step": 3, "again": True})
-    assert logs.read_metrics(path) == [
-        {"step": 1},
-        {"step": 2},
-        {"step": 3, "again": True},
-    ]
+    assert logs.read_metrics(path) == [*kept, {"step": 3, "again": True}]
 
 
 def test_only_one_process_writes(tmp_path):
@@ -62,18 +59,18 @@ def test_a_file_that_is_not_metrics_is_refused(tmp_path):
         logs.read_metrics(path)
 
 
-def test_plain_lines_without_a_terminal(monkeypatch):
+def test_plain_lines_without_a_terminal():
     to = console()
     report = logs.reporter(to, steps_per_epoch=10, epochs=3)
-    report.step(15, ROW)  # too soon after the last line
     report.epoch(ROW)
-    monkeypatch.setattr(logs, "_SECONDS_BETWEEN_LINES", 0.0)
     report.step(15, ROW)
+    report.say("in [bold]folder[/x]")
     report.close()
     figures = "12,346 examples/s, γ 0.01 to 1, evidence 40%"
     assert to.file.getvalue().splitlines() == [
         f"epoch 2/3: loss 0.5123, test 87.7%, {figures}",
         f"epoch 2/3, step 5/10: loss 0.5123, test 87.7%, {figures}",
+        "in [bold]folder[/x]",
     ]
 
 
@@ -89,7 +86,8 @@ def test_a_bar_on_a_terminal():
     assert "evidence 40%" in shown
 
 
-def test_tensorboard_says_what_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+def test_tensorboard_says_what_is_missing(monkeypatch):
+    logs.check_tensorboard()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install 'ctagd-optax\[tensorboard\]'"):
-        logs.Metrics(tmp_path / "m.jsonl", tensorboard=tmp_path / "board")
+        logs.check_tensorboard()

@@ -4,11 +4,13 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import time
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +19,10 @@ import pytest
 from flax import nnx
 from jax.experimental.compilation_cache import compilation_cache
 
-from benchmarks import trainer, workloads
+from benchmarks import optimizers, trainer, workloads
 from benchmarks.checkpoints import Checkpoints
 from benchmarks.logs import Reporter, read_metrics
-from benchmarks.trainer import Config, Run, train
+from benchmarks.trainer import Config, Run, curvature_figures, train
 from tests.benchmarks import small
 
 pytestmark = pytest.mark.usefixtures("default_jax")
@@ -196,12 +198,17 @@ def test_more_epochs_continue_a_finished_run(whole_run, tmp_path):
 
 
 def test_a_run_of_some_steps_is_measured_and_goes_on_bitwise(whole_run, tmp_path):
-    _, expected = whole_run
+    whole, expected = whole_run
     summary = train(config(tmp_path, devices=1, steps=STEPS + 3))
     assert summary["steps"] == STEPS + 3
     assert summary["epochs"] == 2
+    again = train(config(tmp_path, devices=1, steps=STEPS + 3), resume=True)
+    assert again["last_test_accuracy"] == summary["last_test_accuracy"]
+    with pytest.raises(ValueError, match="must not end before step 11, which the run"):
+        train(config(tmp_path, devices=1, steps=3), resume=True)
     train(config(tmp_path, devices=1), resume=True)
     assert_same(final_state(tmp_path, devices=1), expected)
+    assert rows_without_times(tmp_path) == rows_without_times(whole)
 
 
 @pytest.mark.parametrize("shard", [False, True], ids=["data", "fsdp"])
@@ -221,15 +228,15 @@ def test_eight_devices_train_as_one_does(whole_run, tmp_path, shard):
     assert len(kernel.sharding.device_set) == 8
 
 
-def test_two_processes_train_as_one_does(whole_run, tmp_path, compiled):
-    _, expected = whole_run
+def two_processes(out, compiled, *arguments):
+    """Starts a run of two processes with two devices each."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "tests.benchmarks.small", "-1"]
-    command += ["--optimizer", CT_SGD, "--out", str(tmp_path), "--processes", "2"]
-    command += ["--coordinator", f"localhost:{port}", "--shard"]
-    runs = [
+    command += ["--optimizer", CT_SGD, "--out", str(out), "--processes", "2"]
+    command += ["--coordinator", f"localhost:{port}", "--shard", *arguments]
+    return [
         subprocess.Popen(
             [*command, "--process", str(n)],
             cwd=ROOT,
@@ -240,9 +247,15 @@ def test_two_processes_train_as_one_does(whole_run, tmp_path, compiled):
         )
         for n in range(2)
     ]
-    for run in runs:
-        _, errors = run.communicate(timeout=300)
-        assert run.returncode == 0, errors[-3000:]
+
+
+def test_two_processes_train_as_one_does(whole_run, tmp_path, compiled):
+    _, expected = whole_run
+    runs = two_processes(tmp_path, compiled)
+    outputs = [run.communicate(timeout=300) for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], outputs
+    assert "epoch 3/3" in outputs[0][0]
+    assert "epoch" not in outputs[1][0]  # one of them speaks
     described = json.loads((tmp_path / "config.json").read_text())
     assert described["devices"]["processes"] == 2
     assert described["devices"]["count"] == 4
@@ -252,6 +265,19 @@ def test_two_processes_train_as_one_does(whole_run, tmp_path, compiled):
         (actual.params, actual.batch_stats),
         (expected.params, expected.batch_stats),
     )
+
+
+def test_two_processes_stop_at_the_same_step(tmp_path, compiled):
+    runs = two_processes(tmp_path, compiled, "--epochs", "100000", "--keep", "1")
+    while len(read_metrics(tmp_path / "metrics.jsonl")) < 2:
+        assert all(run.poll() is None for run in runs)
+        time.sleep(0.05)
+    runs[0].send_signal(signal.SIGINT)
+    outputs = [run.communicate(timeout=300) for run in runs]
+    assert [run.returncode for run in runs] == [130, 130], outputs
+    told = [re.search(r"stopped at step (\d+) and saved", e)[1] for _, e in outputs]
+    assert told[0] == told[1]
+    assert (tmp_path / "checkpoints" / told[0]).is_dir()
 
 
 def one_step(**options):
@@ -327,21 +353,25 @@ def test_validation_is_set_aside():
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
-    bad = config(tmp_path, optimizer="sgd@1e30", devices=1, checkpoint_every=1)
+    # Weights that grow until they overflow, some steps after the first.
+    bad = config(
+        tmp_path, optimizer="sgd@1e6:momentum=0", devices=1, checkpoint_every=1, keep=3
+    )
     with pytest.raises(trainer.NonFiniteLossError) as failure:
         train(bad)
     error = failure.value
-    assert error.step > 0
+    assert error.step > 1
     assert "hidden.kernel" in error.tensors
-    assert str(error).startswith(f"the loss of step {error.step} is not finite")
-    assert error.checkpoint.is_dir()
+    assert set(error.tensors) < set(Run(bad).tensors())
+    assert str(error).startswith(f"the loss or the weights of step {error.step} are")
     run = Run(bad)
     checkpoints = Checkpoints(tmp_path / "checkpoints")
-    assert checkpoints.path(checkpoints.last()) == error.checkpoint
-    state, _ = checkpoints.restore(checkpoints.last(), run.init())
+    assert error.checkpoint == checkpoints.path(error.step - 1)
+    state, _ = checkpoints.restore(error.step - 1, run.like())
     checkpoints.close()
-    assert int(state.step) == int(error.checkpoint.name) <= error.step
     assert int(state.failed_step) == -1
+    state, loss = run.step(state, run.train_batch(error.step - 1))
+    assert np.isfinite(loss)
 
 
 def test_an_earlier_run_is_not_overwritten(whole_run):
@@ -350,6 +380,44 @@ def test_an_earlier_run_is_not_overwritten(whole_run):
         train(config(out, devices=1))
     with pytest.raises(ValueError, match="seed must stay 0 to go on with the run in"):
         train(config(out, devices=1, seed=1), resume=True)
+
+
+def test_a_start_that_failed_is_no_run(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    summary = train(config(tmp_path, optimizer="sgd", devices=1, epochs=1))
+    assert summary["epochs"] == 1
+    (tmp_path / "config.json").write_text('{"other": 1}')
+    with pytest.raises(ValueError, match=r"config\.json does not describe a run"):
+        train(config(tmp_path, optimizer="sgd", devices=1), resume=True)
+
+
+def test_the_first_versions_are_remembered(tmp_path):
+    options = {"optimizer": "sgd", "devices": 1}
+    train(config(tmp_path, epochs=1, **options))
+    path = tmp_path / "config.json"
+    described = json.loads(path.read_text())
+    older = {**described["versions"], "jax": "0.9.0"}
+    path.write_text(json.dumps({**described, "versions": older}))
+    for epochs in (2, 3):
+        train(config(tmp_path, epochs=epochs, **options), resume=True)
+        described = json.loads(path.read_text())
+        assert described["versions"]["jax"] == jax.__version__
+        assert described["started_with"] == older
+
+
+@pytest.mark.parametrize("spec", optimizers.names())
+def test_every_arm_can_be_measured(spec):
+    run = Run(config(pathlib.Path("unused"), optimizer=spec, devices=1))
+    # Abstract, as compiling all of them would take minutes.
+    state = jax.eval_shape(run.functions.step, run.abstract, *batch_of(run))[0]
+    assert jax.tree.structure(state) == jax.tree.structure(run.abstract)
+    assert (curvature_figures(run.init()) != {}) == (
+        "ct_" in spec or spec == "schedule_control"
+    )
+
+
+def batch_of(run):
+    return run.pipeline.train_batch(0, 0), run.pipeline.constants
 
 
 def test_checkpoints_without_a_description_are_left_alone(whole_run, tmp_path):
@@ -375,6 +443,10 @@ def test_a_workload_that_has_changed_is_not_continued(whole_run, monkeypatch):
         ({"seed": -1}, "seed must be at least 0, got -1"),
         ({"dtype": "float16"}, "dtype must be one of float32, bfloat16; got 'float16'"),
         ({"part": "train"}, "part must be one of test, validation; got 'train'"),
+        (
+            {"optimizer": "sophia", "accumulate": 2},
+            "accumulate must be 1 with sophia, which itself calls the loss of the",
+        ),
         ({"devices": 9}, "devices must be from 1 to the 8 there are, got 9; on a CPU"),
         (
             {"batch_size": 12, "devices": 8},

@@ -128,25 +128,6 @@ def test_evaluation_batches_are_full(which):
 
 
 @each
-def test_limit(which):
-    pipeline = pipelines()[which]
-
-    def keys(limit):
-        return [
-            tuple(value[row].tobytes() for key, value in sorted(batch.items()))
-            for batch in pipeline.evaluation("train", limit=limit)
-            for row in np.flatnonzero(batch["weight"])
-        ]
-
-    everything = keys(None)
-    few = keys(6)
-    assert len(few) == len(set(few)) == 6
-    assert set(few) < set(everything)
-    assert few != everything[:6]
-    assert keys(10**6) == everything
-
-
-@each
 def test_bad_arguments(which):
     pipeline = pipelines()[which]
     last = pipeline.steps_per_epoch - 1
@@ -155,8 +136,6 @@ def test_bad_arguments(which):
             pipeline.train_batch(*place)
     with pytest.raises(ValueError, match="part must be one of train, validation, test"):
         pipeline.evaluation("valid")
-    with pytest.raises(ValueError, match="limit must be at least 1, not 0"):
-        pipeline.evaluation("test", limit=0)
 
 
 @each
