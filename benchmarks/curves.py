@@ -182,6 +182,11 @@ def kind(name: str) -> str:
     return re.match(r"\w*", name)[0]
 
 
+def is_curvature_tuned(name: str) -> bool:
+    """Whether an arm is CT-AGD, controls that leave the curvature out not counted."""
+    return kind(name).startswith("ct_")
+
+
 def references(results: dict[str, Any], name: str) -> dict[str, str]:
     """The arms that an arm is to be measured against.
 
@@ -191,23 +196,21 @@ def references(results: dict[str, Any], name: str) -> dict[str, str]:
 
     Returns:
       Names of arms by what they are: "backbone" is the optimizer it is built on,
-      "tuned" the same with a tuned learning rate, "control" the schedule without
-      curvature. What is not there, or is the arm itself, is left out.
+      "tuned" the same with a tuned learning rate, "control" for CT-AGD its schedule
+      without curvature. What is not there is left out; a bare backbone has none.
     """
     backbone = _BACKBONES.get(kind(name))
-    wanted = {
-        "backbone": (backbone, "backbone"),
-        "tuned": (backbone, "tuned"),
-        "control": ("schedule_control", "control"),
-    }
-    if backbone != _BACKBONES["schedule_control"]:
-        del wanted["control"]
+    if backbone is None or results["arms"][name]["role"] == "backbone":
+        return {}
+    wanted = {"backbone": (backbone, "backbone"), "tuned": (backbone, "tuned")}
+    if is_curvature_tuned(name) and backbone == _BACKBONES["schedule_control"]:
+        wanted["control"] = ("schedule_control", "control")
     found = {}
     for what, target in wanted.items():
         for other, arm in results["arms"].items():
-            if (kind(other), arm["role"]) == target:
+            if (kind(other), arm["role"]) == target and other != name:
                 found.setdefault(what, other)
-    return {what: other for what, other in found.items() if other != name}
+    return found
 
 
 def summary(
