@@ -6,11 +6,11 @@ Usage: python -m benchmarks.report
 import json
 import pathlib
 import re
-from collections.abc import Iterable
 
 from flax import nnx
 
 from benchmarks.models import parameter_count
+from benchmarks.tables import markdown
 from benchmarks.workloads import WORKLOADS, Workload
 from ctagd_optax import testbed
 from ctagd_optax.testbed.files import replacing
@@ -18,17 +18,6 @@ from ctagd_optax.testbed.files import replacing
 ROOT = pathlib.Path(__file__).parent.parent
 README = ROOT / "README.md"
 RESULTS = ROOT / "benchmarks" / "results"
-
-
-def markdown(rows: Iterable[dict], texts: int = 1) -> str:
-    """A Markdown table of rows with the same keys, the first of them texts."""
-    rows = list(rows)
-    lines = [
-        "| " + " | ".join(rows[0]) + " |",
-        "|" + "---|" * texts + "---:|" * (len(rows[0]) - texts),
-        *("| " + " | ".join(map(str, row.values())) + " |" for row in rows),
-    ]
-    return "\n".join(lines)
 
 
 def demo() -> str:

@@ -1,0 +1,297 @@
+"""Plots of comparisons, each as a PNG and as an SVG."""
+
+import itertools
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from benchmarks import curves, profiles
+from ctagd_optax.testbed.files import replacing
+
+# Okabe and Ito's colours, which colour-blind people can tell apart; as in the testbed.
+_COLORS = {
+    "ct_sgd": "#D55E00",
+    "ct_adam": "#CC79A7",
+    "sgd": "#0072B2",
+    "adam": "#009E73",
+    "ct_sgd_no_correction": "#E69F00",
+    "schedule_control": "#7F7F7F",
+    "sawtooth_control": "#000000",
+}
+# All others have a marker, too, as there are not enough colours to tell them apart by.
+_SPARE = ("#56B4E9", "#8C564B", "#9467BD", "#A6A61A", "#2F4B7C", "#E377C2", "#1B7837")
+_MARKERS = "os^DvPXh"  # one more than colours: pairs come back only after 56 arms
+_ROLES = {
+    "paper": {"linestyle": "-", "linewidth": 2.4, "zorder": 4},
+    "backbone": {"linestyle": "-", "linewidth": 1.8, "zorder": 3},
+    "tuned": {
+        "linestyle": (0, (5, 1, 1, 1)),
+        "linewidth": 1.6,
+        "zorder": 3,
+        "marker": "*",
+        "markersize": 7,
+    },
+    "control": {"linestyle": (0, (4, 2)), "linewidth": 1.6, "zorder": 3},
+    "peer": {"linestyle": "-", "linewidth": 1.1, "zorder": 2},
+}
+
+
+def styles(roles: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """How to draw each arm: its colour tells the optimizer, its line the role.
+
+    Args:
+      roles: the role of each arm.
+
+    Returns:
+      Options of Matplotlib's ``plot``, different for each arm.
+
+    Raises:
+      ValueError: a role is unknown.
+    """
+    unknown = set(roles.values()) - set(_ROLES)
+    if unknown:
+        raise ValueError(
+            f"roles must be among {', '.join(_ROLES)}; got {', '.join(sorted(unknown))}"
+        )
+    spare = zip(itertools.cycle(_SPARE), itertools.cycle(_MARKERS), strict=False)
+    taken, found = set(), {}
+    for name, role in roles.items():
+        style = {**_ROLES[role], "color": _COLORS.get(curves.kind(name))}
+        if style["color"] is None or (style["color"], role) in taken:
+            style["color"], style["marker"] = next(spare)
+            style["markersize"] = 4.5
+        taken.add((style["color"], role))
+        found[name] = style
+    return found
+
+
+def plot(results: dict[str, Any], path: pathlib.Path) -> list[pathlib.Path]:
+    """Draws accuracy by epoch, and how much CT-AGD knew of the curvature.
+
+    A line is the mean over the seeds, its band their range. Where a seed diverges, the
+    line ends with a cross: the mean of the others would be of other seeds. The legend
+    is in the order in which the lines end.
+
+    Args:
+      results: the comparison.
+      path: the files' name; its suffix may be left out.
+
+    Returns:
+      The PNG and the SVG that were written.
+    """
+    drawn = styles({name: arm["role"] for name, arm in results["arms"].items()})
+    tuned = {
+        name: arm["runs"]
+        for name, arm in results["arms"].items()
+        if curves.is_curvature_tuned(name) and _complete(arm["runs"], "observed")
+    }
+    figure = Figure(figsize=(13, 5.2) if tuned else (9, 5.2), layout="constrained")
+    left, *right = np.atleast_1d(
+        figure.subplots(1, 2, width_ratios=(3, 2)) if tuned else figure.subplots()
+    )
+    _draw_accuracy(left, results, drawn)
+    for axes in right:
+        _draw_trust(axes, tuned, drawn)
+    figure.suptitle(results["description"], fontsize=11)
+    return _save(figure, path)
+
+
+def plot_profile(
+    comparisons: Sequence[dict[str, Any]],
+    arms: Sequence[str],
+    path: pathlib.Path,
+    *,
+    largest: float = 4.0,
+) -> list[pathlib.Path]:
+    """Draws performance profiles: see :func:`benchmarks.profiles.profile`.
+
+    Args:
+      comparisons: the results, one of each workload.
+      arms: the arms to profile.
+      path: the files' name; its suffix may be left out.
+      largest: where the axis of τ ends.
+
+    Returns:
+      The PNG and the SVG that were written.
+
+    Raises:
+      ValueError: ``largest`` is not above 1, or see :func:`benchmarks.profiles.ratios`.
+    """
+    if largest <= 1:
+        raise ValueError(f"largest must be above 1, got {largest}")
+    ratios = profiles.ratios(comparisons, arms)
+    steps = {ratio for values in ratios.values() for ratio in values if ratio < largest}
+    taus = sorted({1.0, *steps, largest})
+    shares = profiles.profile(comparisons, arms, taus)
+    drawn = styles({arm: comparisons[0]["arms"][arm]["role"] for arm in arms})
+    figure = Figure(figsize=(9, 5), layout="constrained")
+    axes = figure.subplots()
+    for i, arm in enumerate(sorted(arms, key=lambda arm: shares[arm], reverse=True)):
+        # A hair's breadth apart, so that lines of the same height can all be seen.
+        axes.plot(
+            taus,
+            100 * np.asarray(shares[arm]) - 0.4 * i,
+            drawstyle="steps-post",
+            markevery=0.1,
+            label=arm,
+            **drawn[arm],
+        )
+    axes.set(
+        xlabel="τ: epochs to the cutoff, in multiples of the best arm's",
+        ylabel="workloads within τ of the best, in %",
+        xlim=(1, largest),
+        ylim=(-0.4 * len(arms) - 2, 103),
+    )
+    count = len(comparisons)
+    axes.set_title(f"Performance profiles over {count} workload{'s' * (count > 1)}")
+    _finish(axes)
+    axes.legend(**_BESIDE)
+    return _save(figure, path)
+
+
+_BESIDE = {
+    "loc": "upper left",
+    "bbox_to_anchor": (1.01, 1),
+    "frameon": False,
+    "fontsize": 9,
+    "handlelength": 3.2,
+    "borderaxespad": 0,
+}
+
+
+def _draw_accuracy(
+    axes: Axes, results: dict[str, Any], drawn: dict[str, dict[str, Any]]
+) -> None:
+    ends = {}
+    for name, arm in results["arms"].items():
+        runs, style = arm["runs"], drawn[name]
+        values = 100 * _common([run["accuracy"] for run in runs])
+        epochs = np.arange(1, values.shape[1] + 1)
+        diverged = sum(run["failed_step"] is not None for run in runs)
+        label = name + (f" ({diverged} of {len(runs)} diverged)" if diverged else "")
+        ends[label] = values[:, -1].mean() if values.size else -1.0, style
+        if not values.size:
+            continue
+        mean = values.mean(0)
+        axes.plot(epochs, mean, markevery=_every(results["epochs"]), **style)
+        axes.fill_between(
+            epochs,
+            values.min(0),
+            values.max(0),
+            color=style["color"],
+            alpha=0.09,
+            linewidth=0,
+        )
+        if diverged:
+            axes.plot(epochs[-1], mean[-1], "x", color=style["color"], markersize=9)
+    cutoff = 100 * curves.cutoff(results)
+    axes.axhline(cutoff, color="black", linestyle=":", linewidth=1, zorder=1)
+    axes.annotate(
+        f"cutoff {cutoff:.1f} %",
+        (0, cutoff),
+        xycoords=("axes fraction", "data"),
+        xytext=(3, 3),
+        textcoords="offset points",
+        fontsize=8,
+    )
+    high = cutoff > 70
+    if high:
+        _stretch(axes)
+    seeds = len(results["seeds"])
+    axes.set(
+        xlabel="epoch",
+        ylabel=f"{results['part']} accuracy in %" + ", stretched near 100" * high,
+        xlim=(1, max(results["epochs"], 2)),
+    )
+    axes.set_title(
+        f"Accuracy: mean and range of {seeds} seeds" if seeds > 1 else "Accuracy"
+    )
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _finish(axes)
+    ordered = sorted(ends.items(), key=lambda item: item[1][0], reverse=True)
+    handles = [Line2D([], [], label=label, **style) for label, (_, style) in ordered]
+    axes.legend(handles=handles, **_BESIDE)
+
+
+def _stretch(axes: Axes) -> None:
+    """Gives accuracies near 100 %, where the arms meet, more room."""
+    low, high = axes.dataLim.intervaly
+    end = 104.0  # of the scale: 100 % must be at a finite height
+    axes.set_yscale(
+        "function",
+        functions=(
+            lambda y: -np.log(np.maximum(end - y, 1e-3)),
+            lambda z: end - np.exp(-z),
+        ),
+    )
+    axes.set_yticks([*range(0, 80, 20), *range(80, 101, 5)])
+    axes.set_ylim(max(low - 2, 0), min(high + 0.5, 100.5))
+
+
+def _draw_trust(
+    axes: Axes,
+    tuned: dict[str, list[dict[str, Any]]],
+    drawn: dict[str, dict[str, Any]],
+) -> None:
+    meanings = {"observed": "-", "gamma_at_min": (0, (1, 1.2))}
+    for name, runs in tuned.items():
+        for key, line in meanings.items():
+            share = 100 * _common([run[key] for run in runs]).mean(0)
+            style = {**drawn[name], "linestyle": line, "linewidth": 1.8}
+            axes.plot(
+                np.arange(1, len(share) + 1),
+                share,
+                markevery=_every(len(share)),
+                **style,
+            )
+    axes.set(xlabel="epoch", ylabel="share in %", xlim=(1, None), ylim=(-3, 118))
+    axes.set_yticks(range(0, 101, 20))
+    axes.set_title("How much of it is curvature?")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _finish(axes)
+    texts = ("coordinates with evidence", "tensors with γ at λ_min")
+    handles = [
+        Line2D([], [], color="black", linestyle=line, linewidth=1.8, label=text)
+        for text, line in zip(texts, meanings.values(), strict=True)
+    ]
+    axes.legend(handles=handles, loc="upper center", ncols=2, frameon=False, fontsize=9)
+
+
+def _complete(runs: list[dict[str, Any]], key: str) -> bool:
+    return bool(runs) and all(run[key] for run in runs)
+
+
+def _common(lists: Sequence[Sequence[float]]) -> np.ndarray:
+    """The lists as rows, cut to the shortest."""
+    length = min(map(len, lists), default=0)
+    return np.asarray([values[:length] for values in lists]).reshape(len(lists), length)
+
+
+def _every(epochs: int) -> int:
+    return max(epochs // 10, 1)
+
+
+def _finish(axes: Axes) -> None:
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _save(figure: Figure, path: pathlib.Path) -> list[pathlib.Path]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    suffixes = (".png", ".svg")
+    name = path.stem if path.suffix in suffixes else path.name
+    written = [path.with_name(name + suffix) for suffix in suffixes]
+    # The same figure gives the same bytes: fixed names within, and no date.
+    with matplotlib.rc_context({"svg.hashsalt": "ctagd_optax"}):
+        for file in written:
+            metadata = {"Date": None} if file.suffix == ".svg" else None
+            with replacing(file) as temporary:
+                figure.savefig(temporary, dpi=130, metadata=metadata)
+    return written

@@ -1,0 +1,138 @@
+"""Tables of a comparison, for a terminal and for Markdown."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from rich.table import Table
+
+from benchmarks import curves, paper
+
+Row = dict[str, str]
+
+_NOTHING = "–"
+
+
+def markdown(rows: Iterable[dict[str, Any]], texts: int = 1) -> str:
+    """A Markdown table of rows with the same keys, the first of them texts."""
+    rows = list(rows)
+    lines = [
+        "| " + " | ".join(rows[0]) + " |",
+        "|" + "---|" * texts + "---:|" * (len(rows[0]) - texts),
+        *("| " + " | ".join(map(str, row.values())) + " |" for row in rows),
+    ]
+    return "\n".join(lines)
+
+
+def terminal(rows: Iterable[dict[str, Any]], title: str, texts: int = 1) -> Table:
+    """A table to print of rows with the same keys, the first of them texts."""
+    rows = list(rows)
+    table = Table(title=title, title_justify="left")
+    for i, name in enumerate(rows[0]):
+        table.add_column(name, justify="left" if i < texts else "right")
+    for row in rows:
+        table.add_row(*map(str, row.values()))
+    return table
+
+
+def comparison(
+    results: dict[str, Any], timings: dict[str, Any] | None = None
+) -> list[Row]:
+    """The cells of a comparison's table: ours, and the paper's where it has some.
+
+    Args:
+      results: the comparison.
+      timings: its times, if they are wanted.
+
+    Returns:
+      One row an arm, all with the same keys; columns with nothing in them are left out.
+    """
+    threshold = 100 * curves.cutoff(results)
+    numbers = paper.NUMBERS.get(results["workload"], paper.Numbers())
+    theirs = {
+        "paper: best, %": (numbers.best, 2),
+        f"paper: epochs to {numbers.cutoff} %": (numbers.epochs_to_cutoff, 1),
+        "paper: epochs to own end": (numbers.epochs_to_final, 1),
+        "paper: training accuracy, %": (numbers.train_accuracy, 2),
+        "paper: seconds to cutoff": (numbers.seconds_to_cutoff, 0),
+    }
+    rows = []
+    for row in curves.summary(results, timings):
+        name, seeds = row["arm"], row["seeds"]
+        cells = {
+            "arm": name,
+            "best, %": _with_half(row, "best", 1, scale=100),
+            "refreshed, %": _with_half(row, "refreshed_best", 1, scale=100),
+            f"epochs to {threshold:.1f} %": _with_half(row, "epochs_to_cutoff", 1)
+            + (f" ({row['missed']} of {seeds} missed)" if row["missed"] else ""),
+            "fell back": _count(row["fell_back"], seeds),
+            "diverged": _count(row["diverged"], seeds),
+            "saved on backbone": _saving(row["saved_backbone"]),
+            "saved on tuned": _saving(row["saved_tuned"]),
+            "saved on control": _saving(row["saved_control"]),
+            "epochs to own end": _with_half(row, "epochs_to_final", 1),
+            "evidence": _share(row["evidence"]),
+            "γ at λ_min": _share(row["at_minimum"]),
+            "seconds to cutoff": _with_half(row, "seconds_to_cutoff", 1),
+            "seconds an epoch": _with_half(row, "seconds_per_epoch", 2),
+            "compilation, s": _with_half(row, "compile_seconds", 1),
+        }
+        for title, (column, digits) in theirs.items():
+            found = column.get(name)
+            cells[title] = (
+                _plus_minus(found.mean, found.half, digits) if found else _NOTHING
+            )
+        rows.append(cells)
+    used = [key for key in rows[0] if any(row[key] != _NOTHING for row in rows)]
+    return [{key: row[key] for key in used} for row in rows]
+
+
+def caption(results: dict[str, Any]) -> str:
+    """What the numbers of a comparison's table mean."""
+    seeds = len(results["seeds"])
+    threshold = 100 * curves.cutoff(results)
+    return (
+        f"{results['description']}: {results['part']} accuracy over {seeds} "
+        f"seed{'s' if seeds > 1 else ''}, {results['epochs']} epochs of "
+        f"{results['steps_per_epoch']} steps of {results['batch_size']} examples. "
+        f"Means{' ± 95 % intervals' if seeds > 1 else ''}. The cutoff "
+        f"{threshold:.1f} % is 5 % below the best arm's accuracy; ∞: a seed "
+        "never reached it; fell back: seeds that were below it again later. Saved: "
+        "epochs to the cutoff, against the bare backbone, the backbone with a tuned "
+        "learning rate, and the schedule without curvature; never, other never: only "
+        "one of the two arrives. Own end: within 5 % of a run's own last accuracy. "
+        "Evidence: share of coordinates whose curvature was seen; γ at λ_min: share of "
+        "tensors and epochs in which the clamp, not curvature, set the rate."
+    )
+
+
+def _with_half(row: dict[str, Any], key: str, digits: int, scale: float = 1) -> str:
+    mean, half = (
+        math.nan if row[name] is None else scale * row[name]
+        for name in (key, f"{key}_half")
+    )
+    return _plus_minus(mean, half, digits)
+
+
+def _plus_minus(mean: float, half: float, digits: int) -> str:
+    if math.isnan(mean):
+        return _NOTHING
+    if math.isinf(mean):
+        return "∞"
+    return f"{mean:.{digits}f}" + ("" if math.isnan(half) else f" ± {half:.{digits}f}")
+
+
+def _count(number: int, seeds: int) -> str:
+    return f"{number} of {seeds}" if number else _NOTHING
+
+
+def _share(value: float | None) -> str:
+    return _NOTHING if value is None else f"{100 * value:.0f} %"
+
+
+def _saving(value: float | None) -> str:
+    if value is None:
+        return _NOTHING
+    if math.isinf(value):
+        return "other never" if value > 0 else "never"
+    return f"{value:z.1f} %".replace("-", "−")

@@ -1,0 +1,32 @@
+"""Comparisons made by hand, in the form of a finished one."""
+
+
+def run(*accuracy, seed=0, failed_step=None, **lists):
+    """A run with these accuracies after its epochs."""
+    empty = dict.fromkeys(("refreshed_accuracy", "gamma_at_min", "observed"))
+    return {
+        "seed": seed,
+        "accuracy": list(accuracy),
+        "failed_step": failed_step,
+        **empty,
+        **lists,
+    }
+
+
+def comparison(workload="digits_mlp", **arms):
+    """A comparison of arms given as (role, run, ...); ``__`` in a name is an @."""
+    entries = {
+        name.replace("__", "@"): {"role": role, "options": {}, "runs": list(runs)}
+        for name, (role, *runs) in arms.items()
+    }
+    runs = [entry for arm in entries.values() for entry in arm["runs"]]
+    return {
+        "workload": workload,
+        "description": "Digits",
+        "part": "test",
+        "epochs": max((len(entry["accuracy"]) for entry in runs), default=0),
+        "steps_per_epoch": 24,
+        "batch_size": 64,
+        "seeds": sorted({entry["seed"] for entry in runs}),
+        "arms": entries,
+    }
