@@ -1,15 +1,31 @@
 """The benchmarks' command line: ``python -m benchmarks COMMAND``."""
 
 import argparse
+import contextlib
+import json
 import pathlib
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import devices, logs, optimizers, trainer, workloads
+from benchmarks import (
+    devices,
+    experiments,
+    logs,
+    optimizers,
+    plots,
+    report,
+    tables,
+    trainer,
+    tuning,
+    workloads,
+)
+from ctagd_optax.testbed.files import replacing
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,26 +50,27 @@ def parser() -> argparse.ArgumentParser:
         description="Train networks with CT-AGD, its backbones, controls and peers.",
     )
     commands = root.add_subparsers(required=True, metavar="COMMAND")
-    _add_train(
-        commands.add_parser("train", help="train one network", allow_abbrev=False)
-    )
-    command = commands.add_parser("list", help="list workloads and optimizers")
-    command.set_defaults(run=_list)
+
+    def command(name: str, run: Callable, help_text: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=help_text, allow_abbrev=False)
+        made.set_defaults(run=run)
+        return made
+
+    _add_train(command("train", _train, "train one network"))
+    _add_compare(command("compare", _compare, "train every arm on every seed"))
+    _add_tune(command("tune", _tune, "search the options of an arm"))
+    _add_ablate(command("ablate", _ablate, "train CT-AGD with one thing changed"))
+    _add_profile(command("profile", _profile, "profiles over several comparisons"))
+    command("report", _report, "rewrite the tables of README.md")
+    command("list", _list, "list workloads and optimizers")
     return root
 
 
-def _add_train(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(run=_train)
+def _add_workload(parser: argparse.ArgumentParser) -> None:
+    """Options that every command with a workload has."""
     add = parser.add_argument
     add("--workload", required=True, help="what to train, see list")
-    add(
-        "--optimizer",
-        required=True,
-        help="NAME[@LEARNING_RATE][+average][:KEY=VALUE,...], see list",
-    )
-    add("--seed", type=int, default=0, help="of weights and data (%(default)s)")
     add("--epochs", type=int, help="epochs to train (the workload's)")
-    add("--steps", type=int, help="stop after so many steps")
     add("--batch-size", type=int, help="examples in a batch (the workload's)")
     add(
         "--data-dir",
@@ -61,6 +78,48 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         help="folder of the data ($CTAGD_DATA, or a folder in the user's cache)",
     )
     add("--no-download", action="store_true", help="fetch nothing")
+    add(
+        "--refresh-batch-stats",
+        type=int,
+        default=0,
+        metavar="N",
+        help="evaluate also with BatchNorm statistics of N training batches",
+    )
+
+
+def _workload_options(options: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "epochs": options.epochs,
+        "batch_size": options.batch_size,
+        "data_dir": options.data_dir,
+        "download": not options.no_download,
+        "refresh_batch_stats": options.refresh_batch_stats,
+    }
+
+
+def _add_many(parser: argparse.ArgumentParser, out: str) -> None:
+    """Options that every command with many runs has."""
+    _add_workload(parser)
+    add = parser.add_argument
+    add("--jobs", type=int, default=1, help="runs at once (%(default)s)")
+    add("--out", type=pathlib.Path, help=f"folder of the runs and files ({out})")
+
+
+def _add_train(parser: argparse.ArgumentParser) -> None:
+    _add_workload(parser)
+    add = parser.add_argument
+    add(
+        "--optimizer",
+        required=True,
+        help="NAME[@LEARNING_RATE][+average][:KEY=VALUE,...], see list",
+    )
+    add("--seed", type=int, default=0, help="of weights and data (%(default)s)")
+    add("--steps", type=int, help="stop after so many steps")
+    add(
+        "--dry-run",
+        action="store_true",
+        help="two steps at true shapes on a generated set, in a folder of its own",
+    )
     add(
         "--synthetic",
         action="store_true",
@@ -89,13 +148,6 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=1,
         help="parts of a batch whose gradients are averaged (%(default)s)",
-    )
-    add(
-        "--refresh-batch-stats",
-        type=int,
-        default=0,
-        metavar="N",
-        help="evaluate also with BatchNorm statistics of N training batches",
     )
     add(
         "--checkpoint-every",
@@ -127,39 +179,39 @@ def _train(options: argparse.Namespace, console: Console) -> int:
         devices.connect(*by_hand)
     name = optimizers.arm(options.optimizer).name
     work = workloads.workload(options.workload)
-    out = options.out or pathlib.Path("runs", work.name, name, str(options.seed))
-    config = trainer.Config(
-        workload=work.name,
-        optimizer=name,
-        out=out,
-        seed=options.seed,
-        epochs=options.epochs,
-        steps=options.steps,
-        batch_size=options.batch_size,
-        data_dir=options.data_dir,
-        download=not options.no_download,
-        synthetic=options.synthetic,
-        part=options.part,
-        dtype=options.dtype,
-        accumulate=options.accumulate,
-        refresh_batch_stats=options.refresh_batch_stats,
-        checkpoint_every=options.checkpoint_every,
-        keep=options.keep,
-        devices=options.devices,
-        shard=options.shard,
-        tensorboard=options.tensorboard,
-    )
-    summary = trainer.train(
-        config,
-        resume=options.resume,
-        make_reporter=lambda *sizes: logs.reporter(console, *sizes),
-    )
+    with contextlib.ExitStack() as stack:
+        out = options.out or pathlib.Path("runs", work.name, name, str(options.seed))
+        if options.dry_run:
+            out = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        config = trainer.Config(
+            workload=work.name,
+            optimizer=name,
+            out=out,
+            seed=options.seed,
+            steps=2 if options.dry_run else options.steps,
+            synthetic=options.dry_run or options.synthetic,
+            part=options.part,
+            dtype=options.dtype,
+            accumulate=options.accumulate,
+            checkpoint_every=options.checkpoint_every,
+            keep=options.keep,
+            devices=options.devices,
+            shard=options.shard,
+            tensorboard=options.tensorboard,
+            **_workload_options(options),
+        )
+        summary = trainer.train(
+            config,
+            resume=options.resume,
+            make_reporter=lambda *sizes: logs.reporter(console, *sizes),
+        )
     if jax.process_index() == 0:
         table = Table(title=f"{work.name}, {name}", show_header=False)
         for key, value in summary.items():
             table.add_row(key.replace("_", " "), _shown(value))
         console.print(table)
-        print(f"Wrote {out / 'summary.json'}")
+        if not options.dry_run:
+            print(f"Wrote {out / 'summary.json'}")
     return 0
 
 
@@ -167,6 +219,137 @@ def _shown(value: object) -> str:
     if value is None:
         return "never"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _add_compare(parser: argparse.ArgumentParser) -> None:
+    _add_many(parser, "runs/compare/WORKLOAD")
+    add = parser.add_argument
+    add(
+        "--optimizers",
+        nargs="+",
+        metavar="O",
+        help="the arms (the paper's, the controls and four peers)",
+    )
+    add("--seeds", type=int, default=5, help="runs an arm (%(default)s)")
+    add(
+        "--tuned",
+        type=pathlib.Path,
+        metavar="DIR",
+        help="adds what tune has chosen in this folder",
+    )
+
+
+def _compare(options: argparse.Namespace, console: Console) -> int:
+    work = workloads.workload(options.workload)
+    if options.optimizers:
+        arms = [experiments.entry(spec) for spec in options.optimizers]
+    else:
+        arms = list(experiments.standard_arms(work))
+    if options.tuned:
+        chosen = tuning.read_tuned(options.tuned)
+        arms += [experiments.Entry(spec, "tuned") for spec in chosen]
+    out = options.out or pathlib.Path("runs", "compare", work.name)
+    return _run_and_show(options, arms, range(options.seeds), out, console)
+
+
+def _run_and_show(
+    options: argparse.Namespace,
+    arms: Sequence[experiments.Entry],
+    seeds: Sequence[int],
+    out: pathlib.Path,
+    console: Console,
+) -> int:
+    results, timings = experiments.compare(
+        options.workload,
+        arms,
+        seeds,
+        out,
+        jobs=options.jobs,
+        console=console,
+        **_workload_options(options),
+    )
+    rows = tables.comparison(results, timings)
+    console.print(tables.terminal(rows, results["workload"]))
+    text = f"{tables.markdown(rows)}\n\n{tables.caption(results)}\n"
+    with replacing(out / "results.md") as temporary:
+        temporary.write_text(text)
+    print(tables.caption(results))
+    for path in (out / "results.json", *plots.plot(results, out / "curves")):
+        print(f"Wrote {path}")
+    return 0
+
+
+def _add_tune(parser: argparse.ArgumentParser) -> None:
+    _add_many(parser, "runs/tune/WORKLOAD")
+    add = parser.add_argument
+    add("--optimizer", required=True, help="the arm, see list")
+    add("--trials", type=int, default=7, help="points to try (%(default)s)")
+
+
+def _tune(options: argparse.Namespace, console: Console) -> int:
+    out = options.out or pathlib.Path("runs", "tune", options.workload)
+    found = tuning.tune(
+        options.workload,
+        options.optimizer,
+        options.trials,
+        out,
+        jobs=options.jobs,
+        console=console,
+        **_workload_options(options),
+    )
+    rows = [
+        {"trial": trial, "validation accuracy": f"{score:.1%}"}
+        for trial, score in found["trials"].items()
+    ]
+    console.print(tables.terminal(rows, f"{found['workload']}, {found['arm']}"))
+    print(f"Chosen: {found['chosen']}")
+    return 0
+
+
+def _add_ablate(parser: argparse.ArgumentParser) -> None:
+    _add_many(parser, "runs/ablate/WORKLOAD")
+    parser.add_argument(
+        "--seeds", type=int, default=5, help="runs an arm (%(default)s)"
+    )
+
+
+def _ablate(options: argparse.Namespace, console: Console) -> int:
+    out = options.out or pathlib.Path("runs", "ablate", options.workload)
+    arms = experiments.ablation_arms()
+    return _run_and_show(options, arms, range(options.seeds), out, console)
+
+
+def _add_profile(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "comparisons",
+        nargs="+",
+        type=pathlib.Path,
+        metavar="RESULTS",
+        help="results.json of several comparisons",
+    )
+    add(
+        "--out",
+        type=pathlib.Path,
+        default=pathlib.Path("runs", "profile"),
+        help="where to write the picture (%(default)s.png and .svg)",
+    )
+
+
+def _profile(options: argparse.Namespace, console: Console) -> int:
+    del console
+    found = [json.loads(path.read_text()) for path in options.comparisons]
+    arms = [name for name in found[0]["arms"] if all(name in f["arms"] for f in found)]
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    for path in plots.plot_profile(found, arms, options.out):
+        print(f"Wrote {path}")
+    return 0
+
+
+def _report(options: argparse.Namespace, console: Console) -> int:
+    del options, console
+    report.write()
+    return 0
 
 
 def _list(options: argparse.Namespace, console: Console) -> int:

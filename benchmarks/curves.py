@@ -196,8 +196,9 @@ def references(results: dict[str, Any], name: str) -> dict[str, str]:
 
     Returns:
       Names of arms by what they are: "backbone" is the optimizer it is built on,
-      "tuned" the same with a tuned learning rate, "control" for CT-AGD its schedule
-      without curvature. What is not there is left out; a bare backbone has none.
+      "tuned" the same with a tuned learning rate and no average of weights, "control"
+      for CT-AGD its schedule without curvature. What is not there is left out; a bare
+      backbone has none.
     """
     backbone = _BACKBONES.get(kind(name))
     if backbone is None or results["arms"][name]["role"] == "backbone":
@@ -208,7 +209,8 @@ def references(results: dict[str, Any], name: str) -> dict[str, str]:
     found = {}
     for what, target in wanted.items():
         for other, arm in results["arms"].items():
-            if (kind(other), arm["role"]) == target and other != name:
+            averages = what == "tuned" and "+average" in other
+            if (kind(other), arm["role"]) == target and other != name and not averages:
                 found.setdefault(what, other)
     return found
 
@@ -232,7 +234,8 @@ def summary(
       epochs_to_cutoff, missed (seeds that never reached it), fell_back (seeds that
       reached it and lost it), epochs_to_final, saved_backbone, saved_tuned,
       saved_control, evidence (share of coordinates), at_minimum (share of tensors and
-      epochs with γ at λ_min), seconds_to_cutoff, seconds_per_epoch, compile_seconds.
+      epochs with γ at λ_min), seconds_to_cutoff, seconds_per_epoch, compile_seconds (of
+      the seed that took longest).
 
     Raises:
       ValueError: there is no run, or an arm's times are not those of its seeds.
@@ -313,5 +316,9 @@ def _times(
             # A run that finished no epoch tells nothing of the time of one.
             [seconds_per_epoch(x["seconds"]) for _, x in pairs if x["seconds"]],
         ),
-        **_spread("compile_seconds", [entry["compile_seconds"] for _, entry in pairs]),
+        # Later seeds find the program compiled.
+        "compile_seconds": max(
+            (x["compile_seconds"] for _, x in pairs if x["compile_seconds"]),
+            default=None,
+        ),
     }

@@ -92,7 +92,7 @@ def plot(results: dict[str, Any], path: pathlib.Path) -> list[pathlib.Path]:
         for name, arm in results["arms"].items()
         if curves.is_curvature_tuned(name) and _complete(arm["runs"], "observed")
     }
-    figure = Figure(figsize=(13, 5.2) if tuned else (9, 5.2), layout="constrained")
+    figure = Figure(figsize=(15, 5.4) if tuned else (9, 5.2), layout="constrained")
     left, *right = np.atleast_1d(
         figure.subplots(1, 2, width_ratios=(3, 2)) if tuned else figure.subplots()
     )
@@ -251,7 +251,7 @@ def _draw_trust(
                 markevery=_every(len(share)),
                 **style,
             )
-    axes.set(xlabel="epoch", ylabel="share in %", xlim=(1, None), ylim=(-3, 118))
+    axes.set(xlabel="epoch", ylabel="share in %", xlim=(1, None), ylim=(-3, 127))
     axes.set_yticks(range(0, 101, 20))
     axes.set_title("How much of it is curvature?")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -261,7 +261,7 @@ def _draw_trust(
         Line2D([], [], color="black", linestyle=line, linewidth=1.8, label=text)
         for text, line in zip(texts, meanings.values(), strict=True)
     ]
-    axes.legend(handles=handles, loc="upper center", ncols=2, frameon=False, fontsize=9)
+    axes.legend(handles=handles, loc="upper right", frameon=False, fontsize=9)
 
 
 def _complete(runs: list[dict[str, Any]], key: str) -> bool:

@@ -1,7 +1,4 @@
-"""Writes the tables of the README from benchmarks/results and the registries.
-
-Usage: python -m benchmarks.report
-"""
+"""Writes README.md's tables and RESULTS.md from benchmarks/results."""
 
 import json
 import pathlib
@@ -9,8 +6,8 @@ import re
 
 from flax import nnx
 
+from benchmarks import findings, tables
 from benchmarks.models import parameter_count
-from benchmarks.tables import markdown
 from benchmarks.workloads import WORKLOADS, Workload
 from ctagd_optax import testbed
 from ctagd_optax.testbed.files import replacing
@@ -18,23 +15,32 @@ from ctagd_optax.testbed.files import replacing
 ROOT = pathlib.Path(__file__).parent.parent
 README = ROOT / "README.md"
 RESULTS = ROOT / "benchmarks" / "results"
+FINDINGS = ROOT / "benchmarks" / "RESULTS.md"
 
 
-def demo() -> str:
-    """The demo's table."""
-    results = json.loads((RESULTS / "demo" / "results.json").read_text())
-    caption = (
-        f"Test accuracy on digits, {results['seeds']} seeds, {results['epochs']} "
-        f"epochs of {results['steps_per_epoch']} steps; the column "
-        f"*to {results['target']:.0%}* is in epochs, ∞ if a seed missed it."
-    )
-    return f"{markdown(results['summary'])}\n\n{caption}"
+def digits() -> str:
+    """The comparison on digits, in short."""
+    [found] = [
+        comparison
+        for comparison in findings.read(RESULTS / "compare")
+        if comparison.results["workload"] == "digits_mlp"
+    ]
+    wanted = ("arm", "best", "epochs to", "saved on backbone", "evidence", "γ at")
+    rows = [
+        {
+            key: f"`{cell}`" if key == "arm" else cell
+            for key, cell in row.items()
+            if key.startswith(wanted) and "own" not in key
+        }
+        for row in tables.comparison(found.results)
+    ]
+    return f"{tables.markdown(rows)}\n\n{tables.caption(found.results)}"
 
 
 def memory() -> str:
     """Bytes per parameter by option."""
     rows = [{**row, "options": f"`{row['options']}`"} for row in _overhead()["memory"]]
-    return markdown(rows)
+    return tables.markdown(rows)
 
 
 def steps() -> str:
@@ -59,7 +65,7 @@ def steps() -> str:
         "move its bytes once"
         for size, entry in sizes.items()
     )
-    return f"{markdown(rows)}\n\n`ct_agd(sgd)` takes {ratios}."
+    return f"{tables.markdown(rows)}\n\n`ct_agd(sgd)` takes {ratios}."
 
 
 def boundary() -> str:
@@ -132,7 +138,7 @@ def workload_table() -> str:
         }
         for work in WORKLOADS.values()
     )
-    return markdown(rows, texts=2)
+    return tables.markdown(rows, texts=2)
 
 
 def _overhead() -> dict:
@@ -140,7 +146,7 @@ def _overhead() -> dict:
 
 
 BLOCKS = {
-    "demo": demo,
+    "digits": digits,
     "memory": memory,
     "steps": steps,
     "boundary": boundary,
@@ -162,13 +168,12 @@ def render(text: str) -> str:
     return text
 
 
-def main() -> None:
-    """Rewrites the README."""
-    text = render(README.read_text())
-    with replacing(README) as temporary:
-        temporary.write_text(text)
-    print(f"Wrote {README.name}")
-
-
-if __name__ == "__main__":
-    main()
+def write() -> None:
+    """Rewrites README.md and RESULTS.md."""
+    for path, text in (
+        (README, render(README.read_text())),
+        (FINDINGS, findings.page(RESULTS)),
+    ):
+        with replacing(path) as temporary:
+            temporary.write_text(text)
+        print(f"Wrote {path.relative_to(ROOT)}")

@@ -61,26 +61,28 @@ def comparison(
         name, seeds = row["arm"], row["seeds"]
         cells = {
             "arm": name,
-            "best, %": _with_half(row, "best", 1, scale=100),
-            "refreshed, %": _with_half(row, "refreshed_best", 1, scale=100),
-            f"epochs to {threshold:.1f} %": _with_half(row, "epochs_to_cutoff", 1)
+            "best, %": plus_minus(row, "best", 1, scale=100),
+            "refreshed, %": plus_minus(row, "refreshed_best", 1, scale=100),
+            f"epochs to {threshold:.1f} %": plus_minus(row, "epochs_to_cutoff", 1)
             + (f" ({row['missed']} of {seeds} missed)" if row["missed"] else ""),
             "fell back": _count(row["fell_back"], seeds),
             "diverged": _count(row["diverged"], seeds),
-            "saved on backbone": _saving(row["saved_backbone"]),
-            "saved on tuned": _saving(row["saved_tuned"]),
-            "saved on control": _saving(row["saved_control"]),
-            "epochs to own end": _with_half(row, "epochs_to_final", 1),
-            "evidence": _share(row["evidence"]),
-            "γ at λ_min": _share(row["at_minimum"]),
-            "seconds to cutoff": _with_half(row, "seconds_to_cutoff", 1),
-            "seconds an epoch": _with_half(row, "seconds_per_epoch", 2),
-            "compilation, s": _with_half(row, "compile_seconds", 1),
+            "saved on backbone": saving(row["saved_backbone"]),
+            "saved on tuned": saving(row["saved_tuned"]),
+            "saved on control": saving(row["saved_control"]),
+            "epochs to own end": plus_minus(row, "epochs_to_final", 1),
+            "evidence": share(row["evidence"]),
+            "γ at λ_min": share(row["at_minimum"]),
+            "seconds to cutoff": plus_minus(row, "seconds_to_cutoff", 1),
+            "seconds an epoch": plus_minus(row, "seconds_per_epoch", 2),
+            "compilation, s": _interval(
+                row["compile_seconds"] or math.nan, math.nan, 1
+            ),
         }
         for title, (column, digits) in theirs.items():
             found = column.get(name)
             cells[title] = (
-                _plus_minus(found.mean, found.half, digits) if found else _NOTHING
+                _interval(found.mean, found.half, digits) if found else _NOTHING
             )
         rows.append(cells)
     used = [key for key in rows[0] if any(row[key] != _NOTHING for row in rows)]
@@ -106,15 +108,16 @@ def caption(results: dict[str, Any]) -> str:
     )
 
 
-def _with_half(row: dict[str, Any], key: str, digits: int, scale: float = 1) -> str:
+def plus_minus(row: dict[str, Any], key: str, digits: int, scale: float = 1) -> str:
+    """A figure of a summary's row with its interval."""
     mean, half = (
         math.nan if row[name] is None else scale * row[name]
         for name in (key, f"{key}_half")
     )
-    return _plus_minus(mean, half, digits)
+    return _interval(mean, half, digits)
 
 
-def _plus_minus(mean: float, half: float, digits: int) -> str:
+def _interval(mean: float, half: float, digits: int) -> str:
     if math.isnan(mean):
         return _NOTHING
     if math.isinf(mean):
@@ -126,11 +129,13 @@ def _count(number: int, seeds: int) -> str:
     return f"{number} of {seeds}" if number else _NOTHING
 
 
-def _share(value: float | None) -> str:
+def share(value: float | None) -> str:
+    """A share in %."""
     return _NOTHING if value is None else f"{100 * value:.0f} %"
 
 
-def _saving(value: float | None) -> str:
+def saving(value: float | None) -> str:
+    """A saving in %; in words where one of the two never arrives."""
     if value is None:
         return _NOTHING
     if math.isinf(value):

@@ -62,7 +62,7 @@ def test_shell_blocks_name_what_exists():
 
 
 def test_tables_are_those_of_the_results():
-    assert report.render(TEXT) == TEXT, "run python -m benchmarks.report"
+    assert report.render(TEXT) == TEXT, "run python -m benchmarks report"
 
 
 def test_every_composition_row_is_a_test():

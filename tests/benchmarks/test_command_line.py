@@ -2,11 +2,13 @@
 
 import json
 import pathlib
+import re
 
 import pytest
 
 from benchmarks import __main__ as command_line
 from benchmarks import optimizers, workloads
+from tests.benchmarks.handmade import comparison, run
 
 pytestmark = pytest.mark.usefixtures("default_jax")
 
@@ -45,6 +47,31 @@ def test_list_names_everything(capsys):
     printed = capsys.readouterr().out
     for name in (*workloads.WORKLOADS, *optimizers.names()):
         assert name in printed
+
+
+def test_a_dry_run_takes_two_steps_and_leaves_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert train("--optimizer", "ct_sgd", "--dry-run") == 0
+    assert re.search(r"steps\s+│ 2 ", capsys.readouterr().out)
+    assert not list(tmp_path.iterdir())
+
+
+def test_profiles_are_drawn_of_the_arms_that_all_have(tmp_path, capsys):
+    paths = []
+    for name in ("digits_mlp", "cora_graphsage"):
+        results = comparison(
+            workload=name,
+            sgd=("backbone", run(0.5, 0.9)),
+            ct_sgd=("paper", run(0.9, 0.9)),
+            **({"adam": ("backbone", run(0.9))} if name == "digits_mlp" else {}),
+        )
+        paths.append(tmp_path / f"{name}.json")
+        paths[-1].write_text(json.dumps(results))
+    out = tmp_path / "new" / "profile"
+    assert command_line.main(["profile", *map(str, paths), "--out", str(out)]) == 0
+    assert out.with_suffix(".png").is_file()
+    assert "adam" not in out.with_suffix(".svg").read_text().replace("adam_", "")
+    assert f"Wrote {out.with_suffix('.svg')}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,130 @@
+"""Comparisons: every arm on every seed, stopped and continued."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from rich.console import Console
+
+from benchmarks import experiments, optimizers, paper
+from benchmarks.experiments import Entry
+from benchmarks.workloads import WORKLOADS
+
+pytestmark = pytest.mark.usefixtures("default_jax")
+
+ROOT = pathlib.Path(__file__).parents[2]
+ARGUMENTS = "compare --workload digits_mlp --optimizers sgd sgd@1e30 ct_sgd --seeds 2"
+
+
+def command(out):
+    return [
+        sys.executable,
+        *("-m", "benchmarks"),
+        *ARGUMENTS.split(),
+        *("--epochs", "2", "--jobs", "2", "--out", str(out)),
+    ]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    out = tmp_path_factory.mktemp("whole")
+    run = subprocess.run(
+        command(out), cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    return out, run.stdout
+
+
+def test_results_hold_every_run(whole):
+    out, _ = whole
+    results = json.loads((out / "results.json").read_text())
+    assert results["seeds"] == [0, 1]
+    assert list(results["arms"]) == ["sgd", "sgd@1e+30", "ct_sgd"]
+    sgd, bad, ct_sgd = results["arms"].values()
+    assert [len(run["accuracy"]) for run in sgd["runs"]] == [2, 2]
+    assert sgd["runs"][0]["accuracy"] != sgd["runs"][1]["accuracy"]
+    assert sgd["runs"][0]["observed"] is None
+    assert sgd["runs"][0]["failed_step"] is None
+    assert all(run["failed_step"] > 0 for run in bad["runs"])
+    assert len(ct_sgd["runs"][0]["gamma_at_min"]) == 2
+    timings = json.loads((out / "timings.json").read_text())
+    assert len(timings["arms"]["sgd"][0]["seconds"]) == 2
+    assert "seconds" not in (out / "results.json").read_text()
+
+
+def test_a_killed_comparison_gives_the_same_results(whole, tmp_path):
+    expected, _ = whole
+    run = subprocess.Popen(
+        command(tmp_path),
+        cwd=ROOT,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while not list(tmp_path.glob("runs/*/*/summary.json")):
+        assert run.poll() is None
+        time.sleep(0.05)
+    os.killpg(run.pid, signal.SIGKILL)
+    run.wait()
+    assert not (tmp_path / "results.json").exists()
+    again = subprocess.run(
+        command(tmp_path), cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "results.json").read_text() == (
+        expected / "results.json"
+    ).read_text()
+
+
+def test_finished_runs_are_not_repeated(whole):
+    out, _ = whole
+    [summary] = out.glob("runs/sgd/0/summary.json")
+    before = summary.stat().st_mtime_ns
+    experiments.compare(
+        "digits_mlp",
+        [Entry("sgd", "backbone")],
+        [0],
+        out,
+        epochs=2,
+        console=Console(quiet=True),
+    )
+    assert summary.stat().st_mtime_ns == before
+
+
+def test_arms_of_a_comparison():
+    dense = [e.spec for e in experiments.standard_arms(WORKLOADS["digits_mlp"])]
+    convolving = experiments.standard_arms(WORKLOADS["cifar10_small"])
+    assert "lbfgs" in dense
+    assert [e.spec for e in convolving] == [s for s in dense if s != "lbfgs"]
+    ablations = {
+        optimizers.arm(entry.spec).name for entry in experiments.ablation_arms()
+    }
+    assert {row.optimizer for row in paper.ABLATIONS} <= ablations
+    assert len(ablations) == len(experiments.ablation_arms())
+
+
+def test_roles_by_name():
+    roles = {
+        spec: experiments.entry(spec).role
+        for spec in ("sgd", "ct_sgd", "sgd@0.3", "ct_sgd:eps=0.1", "lion", "muon@1")
+    }
+    assert list(roles.values()) == [
+        "backbone",
+        "paper",
+        "tuned",
+        "control",
+        "peer",
+        "peer",
+    ]
+
+
+def test_bad_input(tmp_path):
+    with pytest.raises(ValueError, match="at least one each"):
+        experiments.compare("digits_mlp", [], [0], tmp_path, console=Console())
+    with pytest.raises(ValueError, match="jobs must be at least 1, got 0"):
+        experiments.run_all([], 0, tmp_path, Console())

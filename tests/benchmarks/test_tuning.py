@@ -1,0 +1,55 @@
+"""The search of options."""
+
+import json
+
+import pytest
+from rich.console import Console
+
+from benchmarks import optimizers, tuning
+
+pytestmark = pytest.mark.usefixtures("default_jax")
+
+
+@pytest.mark.parametrize("name", optimizers.names())
+def test_trials_fill_the_search_space(name):
+    space = tuning.search_space(name)
+    names = tuning.trials(name, 9)
+    assert len(set(names)) == 9
+    arms = [optimizers.arm(trial) for trial in names]
+    for key, limits in space.items():
+        values = [arm.options[key] for arm in arms]
+        assert limits["from"] <= min(values) < max(values) <= limits["to"]
+        assert max(values) / min(values) > (limits["to"] / limits["from"]) ** 0.7
+
+
+def test_given_options_are_kept():
+    [trial] = tuning.trials("ct_sgd:unobserved=skip", 1)
+    assert optimizers.arm(trial).options["unobserved"] == "skip"
+    [averaged] = tuning.trials("sgd+average", 1)
+    assert optimizers.arm(averaged).options["average"]
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="no search space for 'x'; there are adam, "):
+        tuning.search_space("x")
+    with pytest.raises(ValueError, match="trials must be at least 1, got 0"):
+        tuning.trials("sgd", 0)
+
+
+def test_the_best_on_the_validation_part_is_chosen(tmp_path):
+    found = tuning.tune(
+        "digits_mlp", "sgd", 2, tmp_path, epochs=2, console=Console(quiet=True)
+    )
+    assert list(found["trials"]) == ["sgd@0.0056", "sgd@0.18"]
+    assert found["chosen"] == "sgd@0.18"
+    assert found["trials"]["sgd@0.18"] > found["trials"]["sgd@0.0056"] > 0
+    assert tuning.read_tuned(tmp_path) == ["sgd@0.18"]
+    [run] = (tmp_path / "tuning/runs/sgd@0.18").iterdir()
+    described = json.loads((run / "config.json").read_text())
+    assert described["config"]["part"] == "validation"
+    assert described["steps_per_epoch"] == -(-(1497 - 300) // 64)
+
+
+def test_nothing_tuned(tmp_path):
+    with pytest.raises(FileNotFoundError, match="python -m benchmarks tune"):
+        tuning.read_tuned(tmp_path)
