@@ -269,12 +269,13 @@ def _run_and_show(
         **_workload_options(options),
     )
     rows = tables.comparison(results, timings)
-    console.print(tables.terminal(rows, results["workload"]))
+    console.print(tables.terminal(tables.brief(rows), results["workload"]))
     text = f"{tables.markdown(rows)}\n\n{tables.caption(results)}\n"
     with replacing(out / "results.md") as temporary:
         temporary.write_text(text)
     print(tables.caption(results))
-    for path in (out / "results.json", *plots.plot(results, out / "curves")):
+    written = out / "results.json", out / "results.md"
+    for path in (*written, *plots.plot(results, out / "curves")):
         print(f"Wrote {path}")
     return 0
 

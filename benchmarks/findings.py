@@ -73,7 +73,7 @@ def page(results: pathlib.Path) -> str:
         ),
         _trust(found),
         _ingredients(ablations),
-        _cost(found),
+        _cost(found, results / "overhead.json"),
         "## The comparisons\n",
         *(_comparison(c, results.parent) for c in found),
     ]
@@ -131,6 +131,8 @@ def _trust(found: list[Comparison]) -> str:
 
 def _ingredients(ablations: list[Comparison]) -> str:
     parts = ["## What does each ingredient contribute?\n"]
+    if not ablations:
+        parts.append("Not measured yet.\n")
     theirs = {entry.optimizer: entry for entry in paper.ABLATIONS}
     for comparison in ablations:
         rows = []
@@ -158,7 +160,14 @@ def _ingredients(ablations: list[Comparison]) -> str:
     return "\n".join(parts)
 
 
-def _cost(found: list[Comparison]) -> str:
+def _cost(found: list[Comparison], overhead: pathlib.Path) -> str:
+    memory = json.loads(overhead.read_text())["memory"]
+    [added] = [
+        row["state bytes per parameter"]
+        for row in memory
+        if row["options"] == "defaults"
+    ]
+
     def cells(rows):
         made = {}
         for arm, backbone in (("ct_sgd", "sgd"), ("ct_adam", "adam")):
@@ -176,9 +185,10 @@ def _cost(found: list[Comparison]) -> str:
     return (
         "## What does it cost?\n\n"
         "Time of an epoch over that of the bare backbone; the paper says about 9 %. "
-        "Two runs at once on two cores, so take single figures with care. Memory is in "
-        "the README: 20 bytes per float32 parameter, five vectors, where the paper "
-        f"counts four.\n\n{_each(found, cells)}\n"
+        "Two runs at once on two cores, so take single figures with care; a small "
+        "network makes the optimizer's share large. Compilation is on one core. CT-AGD "
+        f"adds {added:g} bytes of state per float32 parameter, five vectors where the "
+        f"paper counts four.\n\n{_each(found, cells)}\n"
     )
 
 

@@ -25,14 +25,9 @@ def digits() -> str:
         for comparison in findings.read(RESULTS / "compare")
         if comparison.results["workload"] == "digits_mlp"
     ]
-    wanted = ("arm", "best", "epochs to", "saved on backbone", "evidence", "γ at")
     rows = [
-        {
-            key: f"`{cell}`" if key == "arm" else cell
-            for key, cell in row.items()
-            if key.startswith(wanted) and "own" not in key
-        }
-        for row in tables.comparison(found.results)
+        {**row, "arm": f"`{row['arm']}`"}
+        for row in tables.brief(tables.comparison(found.results))
     ]
     return f"{tables.markdown(rows)}\n\n{tables.caption(found.results)}"
 

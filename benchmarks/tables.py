@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from benchmarks import curves, paper
@@ -27,9 +28,12 @@ def markdown(rows: Iterable[dict[str, Any]], texts: int = 1) -> str:
 def terminal(rows: Iterable[dict[str, Any]], title: str, texts: int = 1) -> Table:
     """A table to print of rows with the same keys, the first of them texts."""
     rows = list(rows)
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for i, name in enumerate(rows[0]):
-        table.add_column(name, justify="left" if i < texts else "right")
+        if i < texts:
+            table.add_column(name, overflow="fold")
+        else:
+            table.add_column(name, justify="right")
     for row in rows:
         table.add_row(*map(str, row.values()))
     return table
@@ -87,6 +91,15 @@ def comparison(
         rows.append(cells)
     used = [key for key in rows[0] if any(row[key] != _NOTHING for row in rows)]
     return [{key: row[key] for key in used} for row in rows]
+
+
+def brief(rows: list[Row]) -> list[Row]:
+    """The columns of a comparison that fit a terminal."""
+    kept = ("arm", "best", "epochs to", "saved on backbone", "evidence", "γ at")
+    return [
+        {k: v for k, v in row.items() if k.startswith(kept) and "own" not in k}
+        for row in rows
+    ]
 
 
 def caption(results: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -55,6 +56,16 @@ def test_results_hold_every_run(whole):
     timings = json.loads((out / "timings.json").read_text())
     assert len(timings["arms"]["sgd"][0]["seconds"]) == 2
     assert "seconds" not in (out / "results.json").read_text()
+
+
+def test_the_table_fits_a_terminal_and_the_files_are_named(whole):
+    out, printed = whole
+    [row] = [line for line in printed.splitlines() if line.startswith(" sgd ")]
+    assert re.fullmatch(r" sgd +\d+\.\d ± \d+\.\d +2\.0 ± 0\.0( +–){3} *", row)
+    assert len(row) <= 80
+    for name in ("results.json", "results.md", "curves.png", "curves.svg"):
+        assert f"Wrote {out / name}" in printed
+        assert (out / name).is_file()
 
 
 def test_a_killed_comparison_gives_the_same_results(whole, tmp_path):

@@ -37,6 +37,8 @@ def test_answers_come_from_the_files(tmp_path):
         results,
         {"sgd": 1.0, "sgd@0": 1.0, "ct_sgd": 1.1, "schedule_control": 1.0},
     )
+    memory = [{"options": "defaults", "state bytes per parameter": 20.0}]
+    (tmp_path / "overhead.json").write_text(json.dumps({"memory": memory}))
     text = findings.page(tmp_path)
     saved = re.findall(
         r"## (.*\?)\n\n(In .*)\n\n.*\n.*\n\| `digits_mlp` \| (.*?) \|", text
@@ -63,6 +65,8 @@ def test_answers_come_from_the_files(tmp_path):
     ]
     assert "| `digits_mlp` | 25 % | 100 % |" in text
     assert "| `digits_mlp` | +10 % | 4 s |" in text
+    assert "adds 20 bytes of state per float32 parameter" in text
+    assert "Not measured yet." in text
     assert "![Accuracy by epoch of every arm on digits_mlp]" in text
 
 
