@@ -104,8 +104,8 @@ def tune(
       **options: further options of :class:`benchmarks.trainer.Config`.
 
     Returns:
-      What the file holds: the chosen optimizer and every trial with its best
-      validation accuracy, 0 if its loss was not finite.
+      What the file holds: the chosen optimizer, how long the trials were, and every
+      trial with its best validation accuracy, 0 if its loss was not finite.
     """
     work = workload(name)
     arm = optimizers.arm(spec).name
@@ -130,6 +130,7 @@ def tune(
     result = {
         "workload": work.name,
         "arm": arm,
+        "epochs": options.get("epochs") or work.epochs,
         "chosen": max(scores, key=lambda trial: scores[trial]),
         "trials": scores,
     }

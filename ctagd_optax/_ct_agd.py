@@ -124,7 +124,9 @@ def close_epoch(
     """
     _check_choice("unobserved", unobserved, ("clamp", "skip"))
     # Sums that overflowed both ways are no evidence.
-    observed = jax.tree.map(lambda h, o: o & ~jnp.isnan(h), *estimate)
+    observed = jax.tree.map(
+        lambda h, o: o & ~jnp.isnan(h), estimate.value, estimate.observed
+    )
     raw = jax.tree.map(lambda h, o: jnp.where(o, h, 0), estimate.value, observed)
 
     def clamp(h):
@@ -308,8 +310,16 @@ def ct_agd(
             ),
         )
 
-    def observe(evidence: CTAGDEvidence, memory: Any, step: Step) -> CTAGDEvidence:
-        curvature = estimator.observe(evidence.curvature, memory, step, eps)
+    anneal = get_annealing(annealing)
+
+    def divisor(gamma, fraction, step, gradients, info):
+        del gradients, info
+        return anneal(gamma, fraction, step)
+
+    def observe(evidence: CTAGDEvidence, memory: Any, step: Step, **extra_args: Any):
+        curvature = estimator.observe(
+            evidence.curvature, memory, step, eps, **extra_args
+        )
         if correction_gradient == "last":
             return CTAGDEvidence(curvature, None, None)
         start = step.epoch_step == 0
@@ -363,8 +373,7 @@ def ct_agd(
     return curvature_tuned(
         backbone,
         steps_per_epoch,
-        get_annealing(annealing),
-        Method(init, observe, estimator.remember, close),
+        Method(init, divisor, observe, estimator.remember, close),
     )
 
 

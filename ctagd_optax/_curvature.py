@@ -17,10 +17,16 @@ class CurvatureEstimate(NamedTuple):
     Attributes:
       value: tree like the parameters: the estimate, 0 where there is none.
       observed: tree of booleans: whether there is evidence for the coordinate.
+      standard_error: tree like the parameters: the standard error of the value; None
+        where the estimator keeps none.
+      count: tree like the parameters: how many samples there are; None where the
+        estimator keeps none.
     """
 
     value: Any
     observed: Any
+    standard_error: Any = None
+    count: Any = None
 
 
 class CurvatureEstimator(NamedTuple):
@@ -30,16 +36,16 @@ class CurvatureEstimator(NamedTuple):
       init: ``init(params, accumulator_dtype) -> (evidence, memory)``, all zeros. With
         None, sums are kept in float32 for 16-bit parameters, else in the parameter's
         dtype.
-      observe: ``observe(evidence, memory, step, eps) -> evidence``; forgets the last
-        epoch at ``step.epoch_step == 0``, and leaves out differences between two steps
-        where ``step.paired`` is False.
-      remember: ``remember(step) -> memory``: what the next step needs of this one.
+      observe: ``observe(evidence, memory, step, eps, **extra_args) -> evidence``;
+        forgets the last epoch at ``step.epoch_step == 0``, and leaves out differences
+        between two steps where ``step.paired`` is False.
+      remember: ``remember(memory, step) -> memory``: what the next step needs.
       estimate: ``estimate(evidence, eps) -> CurvatureEstimate``.
     """
 
     init: Callable[[optax.Params, DTypeLike | None], tuple[Any, Any]]
-    observe: Callable[[Any, Any, Step, ArrayLike], Any]
-    remember: Callable[[Step], Any]
+    observe: Callable[..., Any]
+    remember: Callable[[Any, Step], Any]
     estimate: Callable[[Any, ArrayLike], CurvatureEstimate]
 
 
@@ -170,7 +176,8 @@ def secant(
             memory.previous_params,
         )
 
-    def observe(evidence, memory, step, eps):
+    def observe(evidence, memory, step, eps, **extra_args):
+        del extra_args
         start = step.epoch_step == 0
         t = step.epoch_step if weighting == "linear" else jnp.ones_like(step.epoch_step)
 
@@ -202,7 +209,9 @@ def secant(
             tensors,
         )
 
-    def remember(step):
+    def remember(memory, step):
+        del memory
+
         # A sample that is left out is not remembered: the next one has no pair.
         def keep(i, x, p):
             return jnp.where(step.finite[i], x.astype(p.dtype), 0)

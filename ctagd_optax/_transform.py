@@ -13,8 +13,6 @@ import jax.numpy as jnp
 import optax
 from jax.typing import DTypeLike
 
-from ctagd_optax._annealing import Annealing
-
 Gamma = jax.Array
 Correction = optax.Updates
 Info = Any
@@ -54,16 +52,20 @@ class Method(NamedTuple):
     Attributes:
       init: ``init(params) -> (evidence, memory, info)``, all zeros. Evidence is what
         accumulates over an epoch, memory what the next step needs of this one.
-      observe: ``observe(evidence, memory, step) -> evidence``; at step 0 the evidence
-        of the last epoch is overwritten, and the memory is zero.
-      remember: ``remember(step) -> memory``.
+      divisor: ``divisor(gamma, fraction, step, gradients, info) -> gamma``: the
+        divisors γ_{k,t} of this step from γ_k, t / T, t, the gradients, and the info of
+        the last closed epoch.
+      observe: ``observe(evidence, memory, step, **extra_args) -> evidence``; at step 0
+        the evidence of the last epoch is overwritten, and the memory is zero.
+      remember: ``remember(memory, step) -> memory``.
       close: ``close(evidence, step, gamma) -> (gamma, correction, info)``, from the
         evidence up to and including ``step``; the correction is added to the update.
     """
 
     init: Callable[[optax.Params], tuple[Any, Any, Info]]
-    observe: Callable[[Any, Any, Step], Any]
-    remember: Callable[[Step], Any]
+    divisor: Callable[[Gamma, jax.Array, jax.Array, optax.Updates, Info], jax.Array]
+    observe: Callable[..., Any]
+    remember: Callable[[Any, Step], Any]
     close: Callable[[Any, Step, Gamma], tuple[Gamma, Correction, Info]]
 
 
@@ -110,7 +112,6 @@ def widest(tree: Any) -> DTypeLike:
 def curvature_tuned(
     backbone: optax.GradientTransformation,
     steps_per_epoch: int | jax.Array,
-    annealing: Annealing,
     method: Method,
 ) -> optax.GradientTransformationExtraArgs:
     """Wraps a backbone into an optimizer that is tuned at the end of each epoch.
@@ -118,12 +119,11 @@ def curvature_tuned(
     Args:
       backbone: the first-order optimizer.
       steps_per_epoch: steps T in an epoch.
-      annealing: γ_{k,t} as a function of γ_k, t / T and t.
-      method: what to observe and how to close an epoch.
+      method: how to divide, what to observe and how to close an epoch.
 
     Returns:
       The wrapped optimizer; its ``update`` takes ``epoch_end`` and hands all other
-      extra arguments to the backbone.
+      extra arguments to the backbone and to the method.
     """
     backbone = optax.with_extra_args_support(backbone)
 
@@ -139,7 +139,7 @@ def curvature_tuned(
             return _add(updates, correction), forgotten, new_gamma, new_info
 
         def go_on():
-            return updates, method.remember(step), gamma, info
+            return updates, method.remember(memory, step), gamma, info
 
         return jax.lax.cond(closing, close, go_on)
 
@@ -181,7 +181,8 @@ def curvature_tuned(
         t = state.epoch_step
         length = jnp.asarray(steps_per_epoch)
         fraction = t.astype(jnp.float32) / length.astype(jnp.float32)
-        gamma = annealing(state.gamma, jnp.minimum(fraction, 1.0), t)
+        fraction = jnp.minimum(fraction, 1.0)
+        gamma = method.divisor(state.gamma, fraction, t, gradients, state.info)
         gamma = jnp.broadcast_to(gamma, state.gamma.shape).astype(jnp.float32)
         updates = _divide(updates, gamma)
 
@@ -198,7 +199,7 @@ def curvature_tuned(
             updates=updates,
             gamma=gamma,
         )
-        evidence = method.observe(state.evidence, state.memory, step)
+        evidence = method.observe(state.evidence, state.memory, step, **extra_args)
 
         closing = t >= length - 1 if epoch_end is None else jnp.asarray(epoch_end)
         updates, memory, gamma, info = boundary(
