@@ -4,7 +4,13 @@ from ctagd_optax._ct_agd import CurvatureInfo, close_epoch, ct_agd
 from ctagd_optax._curvature import CurvatureEstimate, CurvatureEstimator, secant
 from ctagd_optax._presets import ct_adam, ct_sgd
 from ctagd_optax._quantile import tensor_quantile
-from ctagd_optax._report import CurvatureReport, CurvatureRow, curvature_report
+from ctagd_optax._report import (
+    CurvatureReport,
+    CurvatureRow,
+    RobustRow,
+    curvature_report,
+)
+from ctagd_optax._robust import RobustInfo, robust_ct_agd
 from ctagd_optax._transform import CTAGDState, Step
 
 __all__ = [
@@ -14,12 +20,15 @@ __all__ = [
     "CurvatureInfo",
     "CurvatureReport",
     "CurvatureRow",
+    "RobustInfo",
+    "RobustRow",
     "Step",
     "close_epoch",
     "ct_adam",
     "ct_agd",
     "ct_sgd",
     "curvature_report",
+    "robust_ct_agd",
     "secant",
     "tensor_quantile",
 ]

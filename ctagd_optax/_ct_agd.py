@@ -1,6 +1,5 @@
 """CT-AGD, the paper's method, on the skeleton of ``_transform``."""
 
-import math
 import numbers
 from typing import Any, NamedTuple
 
@@ -8,11 +7,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.core import Tracer
 from jax.typing import ArrayLike, DTypeLike
 
 from ctagd_optax import _curvature
 from ctagd_optax._annealing import Annealing, get_annealing
+from ctagd_optax._checks import (
+    check_backbone,
+    check_choice,
+    check_dtype,
+    check_number,
+    check_steps,
+    concrete,
+)
 from ctagd_optax._curvature import (
     CurvatureEstimate,
     CurvatureEstimator,
@@ -26,6 +32,7 @@ from ctagd_optax._transform import (
     curvature_tuned,
     map_with_index,
     per_tensor,
+    relative_norms,
     wide,
     widest,
 )
@@ -122,7 +129,7 @@ def close_epoch(
       >>> print(gamma, correction, info.observed)
       [2.4] [ 0.    -0.25  -0.125 -0.005] [0.75]
     """
-    _check_choice("unobserved", unobserved, ("clamp", "skip"))
+    check_choice("unobserved", unobserved, ("clamp", "skip"))
     # Sums that overflowed both ways are no evidence.
     observed = jax.tree.map(
         lambda h, o: o & ~jnp.isnan(h), estimate.value, estimate.observed
@@ -157,7 +164,7 @@ def close_epoch(
         clamped_high=_shares(
             jax.tree.map(lambda h, bound, use: use & (h > bound), raw, curvature, used)
         ),
-        relative_correction=_relative_norms(correction, params),
+        relative_correction=relative_norms(correction, params),
         left_out=jnp.zeros(gamma.shape, jnp.int32) if left_out is None else left_out,
     )
     return gamma, correction, jax.lax.stop_gradient(info)
@@ -264,11 +271,7 @@ def ct_agd(
       Under ``jax.vmap`` a ``lax.cond`` whose predicate is batched runs both branches at
       every step. Keep ``epoch`` and ``epoch_step`` unbatched, as the README shows.
     """
-    if not isinstance(backbone, optax.GradientTransformation):
-        raise TypeError(
-            "backbone must be an optax.GradientTransformation such as optax.sgd(1e-2), "
-            f"got {type(backbone).__name__}"
-        )
+    check_backbone(backbone)
     if estimator is None:
         estimator = _curvature.secant()
     elif not isinstance(estimator, CurvatureEstimator):
@@ -276,18 +279,12 @@ def ct_agd(
             "estimator must be a CurvatureEstimator such as ctagd_optax.secant(), got "
             f"{type(estimator).__name__}"
         )
-    _check_choice("correction_gradient", correction_gradient, ("average", "last"))
-    _check_choice("unobserved", unobserved, ("clamp", "skip"))
+    check_choice("correction_gradient", correction_gradient, ("average", "last"))
+    check_choice("unobserved", unobserved, ("clamp", "skip"))
     _check_numbers(
         steps_per_epoch, correction_rate, curvature_min, curvature_max, quantile, eps
     )
-    if accumulator_dtype is not None and not jnp.issubdtype(
-        accumulator_dtype, jnp.floating
-    ):
-        raise TypeError(
-            "accumulator_dtype must be a real floating-point dtype, got "
-            f"{jnp.dtype(accumulator_dtype).name}"
-        )
+    check_dtype("accumulator_dtype", accumulator_dtype)
 
     def init(params: optax.Params) -> tuple[CTAGDEvidence, Any, CurvatureInfo]:
         tensors = len(jax.tree.leaves(params))
@@ -410,30 +407,6 @@ def _shares(masks: Any) -> jax.Array:
     return counts / np.asarray(sizes, np.float32)
 
 
-def _relative_norms(tree: Any, reference: Any) -> jax.Array:
-    """Norm of each tensor over that of its reference; 0 where it is 0."""
-
-    def norm(x: jax.Array) -> jax.Array:
-        return optax.tree.norm(x.astype(wide(x.dtype)))
-
-    size, scale = per_tensor(norm, tree), per_tensor(norm, reference)
-    return jnp.where(size == 0, 0, size / scale)
-
-
-def _check_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ValueError(
-            f"{name} must be one of {', '.join(map(repr, known))}; got {value!r}"
-        )
-
-
-def _concrete(value: Any) -> float | None:
-    """The number, or None where it is traced or a schedule and cannot be checked."""
-    if callable(value) or isinstance(value, Tracer):
-        return None
-    return float(value)
-
-
 def _check_numbers(
     steps_per_epoch: Any,
     correction_rate: Any,
@@ -443,28 +416,17 @@ def _check_numbers(
     eps: Any,
 ) -> None:
     """Checks every number that is known; traced ones are taken as they come."""
-    steps = _concrete(steps_per_epoch)
-    if steps is not None and not (steps >= 1 and steps == math.floor(steps)):
-        raise ValueError(
-            "steps_per_epoch must be a whole number of at least 1, got "
-            f"{steps_per_epoch}"
-        )
-    low, high = _concrete(curvature_min), _concrete(curvature_max)
-    if low is not None and not 0 < low < math.inf:
-        raise ValueError(f"curvature_min must be above 0, got {curvature_min}")
-    if high is not None and not 0 < high < math.inf:
-        raise ValueError(
-            f"curvature_max must be above 0 and finite, got {curvature_max}"
-        )
+    check_steps(steps_per_epoch)
+    check_number("curvature_min", curvature_min, 0, above=True)
+    check_number("curvature_max", curvature_max, 0, above=True)
+    low, high = concrete(curvature_min), concrete(curvature_max)
     if low is not None and high is not None and low > high:
         raise ValueError(
             "curvature_min must be at most curvature_max, got "
             f"{curvature_min} and {curvature_max}"
         )
-    omega = _concrete(quantile)
+    omega = concrete(quantile)
     if omega is not None and not 0 <= omega <= 1:
         raise ValueError(f"quantile must be in [0, 1], got {quantile}")
-    for name, value in (("eps", eps), ("correction_rate", correction_rate)):
-        number = _concrete(value)
-        if number is not None and not 0 <= number < math.inf:
-            raise ValueError(f"{name} must be finite and at least 0, got {value}")
+    check_number("eps", eps, 0)
+    check_number("correction_rate", correction_rate, 0)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike, DTypeLike
 
+from ctagd_optax._checks import check_choice
 from ctagd_optax._transform import Step, map_with_index, wide
 
 
@@ -145,10 +146,7 @@ def secant(
         ("pairing", pairing, ("equation", "algorithm")),
         ("weighting", weighting, ("linear", "uniform")),
     ):
-        if value not in known:
-            raise ValueError(
-                f"{name} must be one of {', '.join(map(repr, known))}; got {value!r}"
-            )
+        check_choice(name, value, known)
     if isinstance(noise_std, int | float) and noise_std < 0:
         raise ValueError(f"noise_std must be at least 0, got {noise_std}")
     noiseless = isinstance(noise_std, int | float) and noise_std == 0

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import optax
 
+from ctagd_optax._robust import RobustInfo
 from ctagd_optax._transform import CTAGDState
 
 
@@ -33,34 +34,66 @@ class CurvatureRow(NamedTuple):
     left_out: int
 
 
-class CurvatureReport(list[CurvatureRow]):
-    """A list of :class:`CurvatureRow` that prints as a table."""
+class RobustRow(NamedTuple):
+    """Trust figures of one tensor; see :class:`RobustInfo` for what they mean.
 
-    def __init__(self, rows: list[CurvatureRow], epoch: int):
+    Attributes:
+      path: where the tensor is in the tree of parameters.
+      shape: its shape.
+      gamma: the divisor γ = 1/m of the open epoch.
+      step_high: q⁺, the step length's upper bound.
+      step_low: q⁻, its lower bound.
+      signal: N / SE.
+      overlap: O / D.
+      multiplier: m.
+      gradient_square: mean of ‖g‖² of all tensors.
+      relative_correction: norm of the last correction over the norm of the tensor.
+      left_out: samples left out because the gradient was not finite.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    gamma: float
+    step_high: float
+    step_low: float
+    signal: float
+    overlap: float
+    multiplier: float
+    gradient_square: float
+    relative_correction: float
+    left_out: int
+
+
+# Of the fields of a row: the title of its column, and how a figure is written.
+_COLUMNS = {
+    "gamma": ("γ", "{:.3g}"),
+    "observed": ("evidence", "{:.0%}"),
+    "clamped_low": ("low", "{:.0%}"),
+    "clamped_high": ("high", "{:.0%}"),
+    "step_high": ("q⁺", "{:.2g}"),
+    "step_low": ("q⁻", "{:.2g}"),
+    "signal": ("N/SE", "{:.1f}"),
+    "overlap": ("O/D", "{:.2f}"),
+    "relative_correction": ("correction", "{:.2g}"),
+    "left_out": ("out", "{}"),
+}
+
+
+class CurvatureReport(list[CurvatureRow | RobustRow]):
+    """A list of :class:`CurvatureRow` or :class:`RobustRow` that prints as a table."""
+
+    def __init__(self, rows: list[CurvatureRow] | list[RobustRow], epoch: int):
         super().__init__(rows)
         self.epoch = epoch
 
     def __str__(self) -> str:
-        header = (
-            "tensor",
-            "shape",
-            "γ",
-            "evidence",
-            "low",
-            "high",
-            "correction",
-            "out",
-        )
+        shown = [name for row in self[:1] for name in row._fields if name in _COLUMNS]
+        header = ("tensor", "shape", *(_COLUMNS[name][0] for name in shown))
         cells = [header] + [
             (
                 row.path,
                 "×".join(map(str, row.shape)) or "scalar",
-                f"{row.gamma:.3g}",
-                f"{row.observed:.0%}",
-                f"{row.clamped_low:.0%}",
-                f"{row.clamped_high:.0%}",
-                f"{row.relative_correction:.2g}",
-                str(row.left_out),
+                *(_COLUMNS[name][1].format(getattr(row, name)) for name in shown),
             )
             for row in self
         ]
@@ -90,8 +123,8 @@ def curvature_report(state: optax.OptState, params: optax.Params) -> CurvatureRe
         are read.
 
     Returns:
-      One :class:`CurvatureRow` per tensor, of plain Python numbers. ``str()`` of the
-      report is a table.
+      One :class:`CurvatureRow` per tensor, of plain Python numbers, or one
+      :class:`RobustRow` for :func:`robust_ct_agd`. ``str()`` of the report is a table.
 
     Examples:
       >>> import jax.numpy as jnp
@@ -130,8 +163,9 @@ def curvature_report(state: optax.OptState, params: optax.Params) -> CurvatureRe
             f"tensors, params has {len(tensors)}"
         )
     figures = zip(gamma, *map(column, inner.info), strict=True)
+    make = RobustRow if isinstance(inner.info, RobustInfo) else CurvatureRow
     rows = [
-        CurvatureRow(
+        make(
             jax.tree_util.keystr(path, simple=True, separator="/"),
             tuple(tensor.shape),
             *row,

@@ -235,6 +235,16 @@ def map_with_index(function: Callable[..., Any], tree: Any, *rest: Any) -> Any:
     return jax.tree.map(lambda *x: function(next(positions), *x), tree, *rest)
 
 
+def relative_norms(tree: Any, reference: Any) -> jax.Array:
+    """Norm of each tensor over that of its reference; 0 where it is 0."""
+
+    def norm(x: jax.Array) -> jax.Array:
+        return optax.tree.norm(x.astype(wide(x.dtype)))
+
+    size, scale = per_tensor(norm, tree), per_tensor(norm, reference)
+    return jnp.where(size == 0, 0, size / scale)
+
+
 def _all_finite(x: jax.Array) -> jax.Array:
     # NaN passes through the maximum; all(isfinite(x)) would write a mask of x's size.
     return jnp.max(jnp.abs(x), initial=0) < jnp.inf

@@ -145,3 +145,152 @@ def ct_agd(
         updates.append(update)
         gammas.append(gamma)
     return updates, gammas, epochs
+
+
+def robust_ct_agd(
+    thetas,
+    gradients,
+    backbones,
+    steps_per_epoch,
+    *,
+    pooling="all",
+    judge="mean",
+    target=1.5,
+    confidence=1.0,
+    require_descent=True,
+    first_threshold=0.5,
+    threshold=0.25,
+    growth=3.0,
+    multiplier_min=0.1,
+    multiplier_max=30.0,
+    guard=4.0,
+    correction="tensor",
+    correction_limit=0.5,
+):
+    """Replays a run of the robust method on several tensors.
+
+    Args:
+      thetas: for every step, the list of tensors.
+      gradients: for every step, the list of gradients.
+      backbones: for every tensor, ``backbone(theta, g)`` returns the raw update.
+      steps_per_epoch: T.
+      pooling: "all", "tensor" or "mix".
+      judge: "mean" or "peak".
+      target: the step length to grow to.
+      confidence: standard errors.
+      require_descent: whether O < 0 is needed.
+      first_threshold: q_lo after the first epoch.
+      threshold: q_lo later.
+      growth: ρ.
+      multiplier_min: the smallest m.
+      multiplier_max: the largest m.
+      guard: ratio of ‖g‖² to the mean of the last epoch.
+      correction: "tensor", "coordinate" or "none".
+      correction_limit: κ.
+
+    Returns:
+      The updates at every step, a list of tensors; m after every step; and, for every
+      epoch, a dict of what was computed.
+    """
+    tensors = range(len(backbones))
+    peak, k, usual = np.ones(len(backbones)), 0, 0.0
+    all_updates, multipliers, epochs = [], [], []
+    for n, (theta, g) in enumerate(zip(thetas, gradients, strict=True)):
+        theta = [np.asarray(x, np.float64) for x in theta]
+        g = [np.asarray(x, np.float64) for x in g]
+        t = n % steps_per_epoch
+        if t == 0:
+            epoch = []
+        m = peak - np.maximum(peak - 1, 0) * t / steps_per_epoch
+        square = sum(np.sum(x**2) for x in g)
+        ratio = square / (guard * usual) if usual else 0.0
+        if ratio > 1:
+            m = np.where(m > 1, 1 + (m - 1) / ratio, m)
+        raw = [backbones[i](theta[i], g[i]) for i in tensors]
+        updates = [m[i] * raw[i] for i in tensors]
+        epoch.append((theta, g, raw, m, square))
+
+        if t == steps_per_epoch - 1:
+            terms = []  # for t ≥ 2: n, -⟨u, g⟩ and ⟨u_{t-1}, g⟩ of every tensor
+            for s in range(2, len(epoch)):
+                g_before, (_, g_now, u_now, *_) = epoch[s - 1][1], epoch[s]
+                older, latest, m_before = (
+                    epoch[s - 2][2],
+                    epoch[s - 1][2],
+                    epoch[s - 1][3],
+                )
+                terms.append(
+                    [
+                        (
+                            np.sum(older[i] * (g_now[i] - g_before[i])) / m_before[i],
+                            -np.sum(u_now[i] * g_now[i]),
+                            np.sum(latest[i] * g_now[i]) / m_before[i],
+                        )
+                        for i in tensors
+                    ]
+                )
+            terms = np.asarray(terms).reshape(-1, len(backbones), 3)
+            judged = []
+            for name, use in (("tensor", terms), ("all", terms.sum(1, keepdims=True))):
+                if pooling not in (name, "mix"):
+                    continue
+                curvature, promise, overlap = use.sum(0).T
+                error = confidence * np.sqrt((use[:, :, 0] ** 2).sum(0))
+                mean = (peak + np.minimum(peak, 1)) / 2 if judge == "mean" else peak
+                with np.errstate(invalid="ignore", divide="ignore"):
+                    bound = np.maximum(np.maximum(curvature, 0) + error, 2 * overlap)
+                    high, low = (
+                        mean * bound / promise,
+                        mean * (curvature - error) / promise,
+                    )
+                    back = mean * overlap / promise
+                    low = np.where(back > 1, np.maximum(low, 1 + back), low)
+                    longer = high < (first_threshold if k == 0 else threshold)
+                    if require_descent:
+                        longer = longer & (overlap < 0)
+                    most = np.inf if k == 0 else growth
+                    factor = np.where(low > 1, 1 / low, 1)
+                    factor = np.where(longer, np.minimum(most, target / high), factor)
+                known = np.isfinite(high) & np.isfinite(low) & (high >= 0)
+                after = np.where(known, mean * factor, np.minimum(mean, 1))
+                judged.append((after, high, low))
+            after = np.prod([row[0] for row in judged], 0) ** (1 / len(judged))
+            if judge == "mean":
+                after = np.maximum(after, 2 * after - 1)
+            peak = np.clip(after, multiplier_min, multiplier_max)
+            usual = np.mean([row[4] for row in epoch])
+            if correction != "none":
+                half = steps_per_epoch // 2
+                for i in tensors:
+                    x = np.stack([row[0][i] for row in epoch[half:]])
+                    y = np.stack([row[1][i] for row in epoch[half:]])
+                    w = np.arange(1.0, len(x) + 1).reshape(-1, *[1] * (x.ndim - 1))
+                    total = w.sum()
+                    mean_x, mean_y = (w * x).sum(0) / total, (w * y).sum(0) / total
+                    spread = (w * (x - mean_x) ** 2).sum(0)
+                    slope = (w * (x - mean_x) * (y - mean_y)).sum(0)
+                    rest = (w * (y - mean_y) ** 2).sum(0)
+                    base = spread
+                    if correction == "tensor":
+                        base, slope, rest = spread.sum(), slope.sum(), rest.sum()
+                    safe = np.where(base > 0, base, 1)
+                    h = slope / safe
+                    variance = np.maximum(rest - h * slope, 0) / (len(x) * safe)
+                    h = np.maximum(h, 0)
+                    certain = h**2 + variance
+                    newton = mean_y * h / np.where(certain > 0, certain, 1)
+                    reach = correction_limit * np.sqrt(spread / total)
+                    way = mean_x - (theta[i] + updates[i]) - newton
+                    updates[i] = updates[i] + np.clip(way, -reach, reach)
+            epochs.append(
+                {
+                    "step_high": judged[0][1],
+                    "step_low": judged[0][2],
+                    "multiplier": peak,
+                    "gradient_square": usual,
+                }
+            )
+            k += 1
+        all_updates.append(updates)
+        multipliers.append(peak)
+    return all_updates, multipliers, epochs

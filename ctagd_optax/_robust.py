@@ -1,0 +1,625 @@
+"""Our own method on the skeleton of ``_transform``: curvature along the motion.
+
+The paper asks for the curvature of every coordinate, which mini-batches cannot answer.
+This method asks for one number, how long a step is in units of a Newton step, and acts
+only where the answer is clear.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.typing import ArrayLike, DTypeLike
+
+from ctagd_optax._annealing import Annealing, get_annealing
+from ctagd_optax._checks import (
+    check_backbone,
+    check_choice,
+    check_dtype,
+    check_number,
+    check_steps,
+    concrete,
+)
+from ctagd_optax._curvature import accumulate, accumulators
+from ctagd_optax._transform import (
+    Method,
+    Step,
+    curvature_tuned,
+    map_with_index,
+    per_tensor,
+    relative_norms,
+    wide,
+)
+
+
+class MotionSums(NamedTuple):
+    """Inner products along the motion, summed over the steps of an epoch.
+
+    Each is a scalar for all tensors together, or a vector with one entry per tensor.
+
+    Attributes:
+      curvature: N, the sum of n_t, which is u_{t-2}ᵀ H u_{t-1} on average.
+      squares: the sum of n_t².
+      promise: D, the sum of -⟨u_t, g_t⟩: the descent of a raw step to first order.
+      overlap: O, the sum of ⟨u_{t-1}, g_t⟩ / m_{t-1}: the gradient after a step, along
+        it.
+    """
+
+    curvature: jax.Array
+    squares: jax.Array
+    promise: jax.Array
+    overlap: jax.Array
+
+
+class RobustInfo(NamedTuple):
+    """What the last closed epoch knew of its step length.
+
+    Every field is a vector with one entry per tensor, in the order of
+    ``jax.tree.leaves``. All are zero until an epoch has been closed.
+
+    Attributes:
+      step_high: q⁺, an upper bound of the step length, in units of a Newton step.
+      step_low: q⁻, a lower bound.
+      signal: N / SE, the curvature over its standard error; between -1 and 1 there is
+        no telling that there is any.
+      overlap: O / D; below 0 the loss still fell at the end of a step.
+      multiplier: m = 1/γ of the next epoch.
+      gradient_square: mean of ‖g‖² over the epoch, of all tensors together.
+      relative_correction: norm of the correction over the norm of the tensor.
+      left_out: samples left out of the epoch because the gradient was not finite.
+    """
+
+    step_high: jax.Array
+    step_low: jax.Array
+    signal: jax.Array
+    overlap: jax.Array
+    multiplier: jax.Array
+    gradient_square: jax.Array
+    relative_correction: jax.Array
+    left_out: jax.Array
+
+
+class RobustMemory(NamedTuple):
+    """The two steps before.
+
+    Updates stay where they are until overwritten; to move them would copy them.
+
+    Attributes:
+      even: u of the last step with an even t.
+      odd: u of the last step with an odd t.
+      multiplier: for each tensor, m_{t-1}.
+      streak: for each tensor, finite gradients in a row.
+    """
+
+    even: optax.Updates
+    odd: optax.Updates
+    multiplier: jax.Array
+    streak: jax.Array
+
+
+class Line(NamedTuple):
+    """A weighted regression of gradients on parameters (Welford's sums).
+
+    Attributes:
+      weight: for each tensor, W = Σ w.
+      count: for each tensor, how many samples.
+      mean_params: θ̄, the weighted mean.
+      mean_gradients: ḡ.
+      spread: Σ w (θ - θ̄)².
+      slope_sum: Σ w (θ - θ̄)(g - ḡ), per coordinate or one number a tensor.
+      gradient_spread: Σ w (g - ḡ)², likewise.
+    """
+
+    weight: jax.Array
+    count: jax.Array
+    mean_params: Any
+    mean_gradients: Any
+    spread: Any
+    slope_sum: Any
+    gradient_spread: Any
+
+
+class RobustEvidence(NamedTuple):
+    """What the method gathers in an epoch.
+
+    Attributes:
+      pooled: sums over all tensors; None if every tensor is judged alone.
+      alone: sums per tensor; None if all are judged together.
+      last_overlap: for each tensor, ⟨u_{t-1}, g_t⟩ of the last step.
+      squared_gradients: Σ ‖g‖² over the steps with finite gradients.
+      steps: the number of those.
+      line: evidence for the correction; None without one.
+    """
+
+    pooled: MotionSums | None
+    alone: MotionSums | None
+    last_overlap: jax.Array
+    squared_gradients: jax.Array
+    steps: jax.Array
+    line: Line | None
+
+
+def step_length(
+    sums: MotionSums, multiplier: jax.Array, confidence: ArrayLike = 1.0
+) -> tuple[jax.Array, jax.Array]:
+    r"""Bounds of the step length, in units of a Newton step along the motion.
+
+    .. math::
+
+        q^+ = m\,\frac{\max(\max(N, 0) + c\,\mathrm{SE},\; 2\,O)}{D}, \qquad
+        q^- = m\,\frac{N - c\,\mathrm{SE}}{D}
+
+    A step of length 1 goes to the bottom of the parabola along it, one of 2 as high up
+    on the other side. The learning rate and the momentum need not be known. Where steps
+    go back and forth, :math:`N` tells nothing, but the gradient does: after a step of
+    length :math:`q` it is :math:`q - 1` times what it was, against the step. So from
+    :math:`m\,O / D > 1` on, :math:`q^-` is at least :math:`1 + m\,O / D`.
+
+    Args:
+      sums: the sums of an epoch.
+      multiplier: the multiplier :math:`m` that scales a raw step.
+      confidence: :math:`c`, how many standard errors to allow for.
+
+    Returns:
+      :math:`(q^+, q^-)`.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from ctagd_optax._robust import MotionSums, step_length
+      >>> sums = MotionSums(*map(jnp.asarray, (0.2, 0.01, 1.0, -0.8)))
+      >>> print(*step_length(sums, jnp.asarray(2.0)))
+      0.6 0.2
+    """
+    error = jnp.asarray(confidence, jnp.float32) * jnp.sqrt(sums.squares)
+    scale = multiplier / sums.promise
+    high = jnp.maximum(jnp.maximum(sums.curvature, 0) + error, 2 * sums.overlap)
+    low = scale * (sums.curvature - error)
+    back = scale * sums.overlap
+    return scale * high, jnp.where(back > 1, jnp.maximum(low, 1 + back), low)
+
+
+def next_multiplier(
+    multiplier: jax.Array,
+    step_high: jax.Array,
+    step_low: jax.Array,
+    descending: jax.Array,
+    first: ArrayLike = False,
+    *,
+    target: ArrayLike = 1.0,
+    first_threshold: ArrayLike = 0.5,
+    threshold: ArrayLike = 0.25,
+    growth: ArrayLike = 3.0,
+) -> jax.Array:
+    """The multiplier of the next epoch: longer, shorter, or held in between.
+
+    Args:
+      multiplier: m.
+      step_high: q⁺ of :func:`step_length`.
+      step_low: q⁻.
+      descending: whether the loss still fell at the end of a step.
+      first: whether this is the first epoch, after which m may grow without a limit.
+      target: the step length to grow to.
+      first_threshold: in the first epoch, steps shorter than this grow.
+      threshold: in later ones.
+      growth: the largest factor by which m grows in later epochs.
+
+    Returns:
+      The next m; at most 1 where anything is not finite.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from ctagd_optax._robust import next_multiplier
+      >>> bounds = jnp.asarray([[0.1, -0.1], [0.6, 0.2], [3.0, 2.0]])
+      >>> print(next_multiplier(jnp.ones(3), *bounds.T, descending=True))
+      [3.  1.  0.5]
+    """
+    first = jnp.asarray(first)
+    limit = jnp.where(first, jnp.inf, jnp.asarray(growth, jnp.float32))
+    short = jnp.where(
+        first,
+        jnp.asarray(first_threshold, jnp.float32),
+        jnp.asarray(threshold, jnp.float32),
+    )
+    longer = (step_high < short) & descending
+    factor = jnp.where(
+        longer,
+        jnp.minimum(limit, jnp.asarray(target, jnp.float32) / step_high),
+        jnp.where(step_low > 1, 1 / step_low, 1),
+    )
+    # A motion that promises no descent, or knows nothing, is no ground for either.
+    known = (step_high >= 0) & jnp.isfinite(step_high) & jnp.isfinite(step_low)
+    return jnp.where(known, multiplier * factor, jnp.minimum(multiplier, 1))
+
+
+def robust_ct_agd(
+    backbone: optax.GradientTransformation,
+    steps_per_epoch: int | jax.Array,
+    *,
+    pooling: str = "all",
+    judge: str = "mean",
+    target: ArrayLike = 1.5,
+    confidence: ArrayLike = 1.0,
+    require_descent: bool = True,
+    first_threshold: ArrayLike = 0.5,
+    threshold: ArrayLike = 0.25,
+    growth: ArrayLike = 3.0,
+    multiplier_min: ArrayLike = 0.1,
+    multiplier_max: ArrayLike = 30.0,
+    annealing: str | Annealing = "rate",
+    guard: ArrayLike = 4.0,
+    correction: str = "tensor",
+    correction_limit: ArrayLike = 0.5,
+    accumulator_dtype: DTypeLike | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    r"""Tunes the learning rate of any optimizer by the curvature along its motion.
+
+    The skeleton is that of :func:`ct_agd`: it wraps a backbone, gathers evidence during
+    an epoch, and ends it with one correction and one multiplier :math:`m = 1/\gamma`
+    for the next. What it asks of the evidence is less: not the curvature of every
+    coordinate, but how long a step is in units of a Newton step. With :math:`u_t` the
+    backbone's raw update, so that :math:`\theta_{t+1} = \theta_t + m_t u_t`,
+
+    .. math::
+
+        n_t = \langle u_{t-2},\, g_t - g_{t-1} \rangle / m_{t-1}, \qquad
+        N = \sum n_t, \qquad \mathrm{SE} = \sqrt{\textstyle\sum n_t^2}, \qquad
+        D = -\sum \langle u_t, g_t \rangle, \qquad
+        O = \sum \langle u_{t-1}, g_t \rangle / m_{t-1} .
+
+    :math:`u_{t-2}` knows the noise of neither gradient, so the mean of :math:`n_t` is
+    :math:`u_{t-2}^\top H u_{t-1}`, whatever the noise. :func:`step_length` makes two
+    bounds :math:`q^+` and :math:`q^-` of it, and :func:`next_multiplier` lengthens a
+    step that is surely short, shortens one that is surely long, and else changes
+    nothing. Within an epoch the learning rate falls linearly from :math:`m` to
+    :math:`\min(1, m)`; where a gradient is unusually large, the part of :math:`m_t`
+    above 1 is cut.
+
+    The correction goes to the root of the line that was fitted to gradients over
+    parameters in the second half of the epoch, and to the mean of the parameters where
+    that line has no clear slope,
+
+    .. math::
+
+        \theta \leftarrow \theta + \operatorname{clip}\Bigl(\bar\theta - \theta -
+        \bar g\, \frac{h}{h^2 + \mathrm{se}^2},\; \pm\kappa\sqrt{S_x / W}\Bigr).
+
+    Args:
+      backbone: the first-order optimizer, with its learning rate.
+      steps_per_epoch: optimizer steps :math:`T` in an epoch, or in a part of one; may
+        be traced. Evidence needs three steps.
+      pooling: "all" judges all tensors by one step length, "tensor" each by its own,
+        "mix" takes the geometric mean of the two decisions.
+      judge: "mean" judges the epoch's mean step, and aims the next epoch's at the
+        target, so that the first steps may be longer and the last are shorter; "peak"
+        judges the first step of an epoch.
+      target: the step length to grow to, in units of a Newton step.
+      confidence: standard errors that the bounds allow for.
+      require_descent: whether :math:`O < 0` is needed to lengthen steps.
+      first_threshold: after the first epoch, steps with :math:`q^+` below this grow.
+      threshold: after later epochs.
+      growth: the largest factor of growth, but for the first epoch.
+      multiplier_min: the smallest :math:`m`.
+      multiplier_max: the largest :math:`m`.
+      annealing: "rate" (above), or any that :func:`ct_agd` takes.
+      guard: ratio of a gradient's square to the last epoch's mean from which on it is
+        unusually large; infinity turns the guard off.
+      correction: how the line's slope :math:`h` is taken: "tensor" is one for each
+        tensor, "coordinate" one for each coordinate, "none" makes no correction.
+      correction_limit: :math:`\kappa`, the largest correction of a coordinate, in
+        standard deviations of its path.
+      accumulator_dtype: dtype of sums and remembered updates; None is float32 for
+        16-bit parameters, else the parameter's.
+
+    Returns:
+      A :class:`optax.GradientTransformationExtraArgs` with the state
+      :class:`CTAGDState`, whose info is a :class:`RobustInfo`.
+
+    Examples:
+      >>> import jax, jax.numpy as jnp, optax
+      >>> import ctagd_optax
+      >>> def f(x):
+      ...     return jnp.sum(jnp.asarray([1.0, 4.0]) * x**2)
+      >>> opt = ctagd_optax.robust_ct_agd(optax.sgd(0.005), steps_per_epoch=10)
+      >>> params = jnp.asarray([1.0, -1.0])
+      >>> state = opt.init(params)
+      >>> for _ in range(20):
+      ...     updates, state = opt.update(jax.grad(f)(params), state, params)
+      ...     params = optax.apply_updates(params, updates)
+      >>> print(f"m = {state.info.multiplier[0]:.0f}, loss {f(params):.0e}")
+      m = 30, loss 1e-02
+    """
+    check_backbone(backbone)
+    check_steps(steps_per_epoch)
+    check_choice("pooling", pooling, ("all", "tensor", "mix"))
+    check_choice("judge", judge, ("mean", "peak"))
+    check_choice("correction", correction, ("tensor", "coordinate", "none"))
+    check_dtype("accumulator_dtype", accumulator_dtype)
+    for name, value in (
+        ("target", target),
+        ("confidence", confidence),
+        ("first_threshold", first_threshold),
+        ("threshold", threshold),
+        ("correction_limit", correction_limit),
+    ):
+        check_number(name, value, 0)
+    check_number("growth", growth, 1)
+    check_number("guard", guard, 0, above=True, infinite=True)
+    check_number("multiplier_min", multiplier_min, 0, above=True)
+    check_number("multiplier_max", multiplier_max, concrete(multiplier_min) or 0)
+    anneal = get_annealing(annealing)
+    coordinates = correction == "coordinate"
+    half = steps_per_epoch // 2
+
+    def init(params):
+        tensors = len(jax.tree.leaves(params))
+        vector = jnp.zeros((tensors,), jnp.float32)
+        scalar = jnp.zeros((), jnp.float32)
+        evidence = RobustEvidence(
+            pooled=MotionSums(*[scalar] * 4) if pooling != "tensor" else None,
+            alone=MotionSums(*[vector] * 4) if pooling != "all" else None,
+            last_overlap=vector,
+            squared_gradients=scalar,
+            steps=jnp.zeros((), jnp.int32),
+            line=(
+                _no_line(params, coordinates, accumulator_dtype)
+                if correction != "none"
+                else None
+            ),
+        )
+        memory = RobustMemory(
+            even=accumulators(params, accumulator_dtype),
+            odd=accumulators(params, accumulator_dtype),
+            multiplier=vector,
+            streak=jnp.zeros((tensors,), jnp.int32),
+        )
+        info = RobustInfo(*[vector] * 7, jnp.zeros((tensors,), jnp.int32))
+        return evidence, memory, info
+
+    def divisor(gamma, fraction, step, gradients, info):
+        multiplier = 1 / anneal(gamma, fraction, step)
+        usual = jnp.asarray(guard, jnp.float32) * info.gradient_square
+        ratio = jnp.where(usual > 0, _square(gradients) / usual, 0)
+        cut = jnp.where(ratio < jnp.inf, 1 / jnp.maximum(ratio, 1), 0)
+        above = jnp.maximum(multiplier - 1, 0)
+        return 1 / jnp.where(ratio > 1, multiplier - above * (1 - cut), multiplier)
+
+    def observe(evidence, memory, step, **extra_args):
+        del extra_args
+        start = step.epoch_step == 0
+        ready = (memory.streak >= 2) & step.finite
+        raw = _raw(step)
+        before = jnp.where(start, 0, evidence.last_overlap)
+        even, odd = (
+            per_tensor(_inner, updates, step.gradients)
+            for updates in (memory.even, memory.odd)
+        )
+        is_even = step.epoch_step % 2 == 0
+        older, overlap = jnp.where(is_even, even, odd), jnp.where(is_even, odd, even)
+        scale = jnp.where(ready, memory.multiplier, 1)
+        change = older - before
+        terms = MotionSums(
+            curvature=jnp.where(ready, change / scale, 0),
+            squares=jnp.where(ready, jnp.square(change / scale), 0),
+            promise=jnp.where(ready, -per_tensor(_inner, raw, step.gradients), 0),
+            overlap=jnp.where(ready, overlap / scale, 0),
+        )
+        together = jax.tree.map(jnp.sum, terms)
+        together = together._replace(squares=jnp.square(together.curvature))
+
+        def add(sums, new):
+            if sums is None:
+                return None
+            return jax.tree.map(lambda s, x: accumulate(s, x, start), sums, new)
+
+        square = _square(step.gradients)
+        counted = jnp.isfinite(square)
+        return RobustEvidence(
+            pooled=add(evidence.pooled, together),
+            alone=add(evidence.alone, terms),
+            last_overlap=jnp.where(step.finite, overlap, 0),
+            squared_gradients=accumulate(
+                evidence.squared_gradients, jnp.where(counted, square, 0), start
+            ),
+            steps=accumulate(evidence.steps, counted.astype(jnp.int32), start),
+            line=(
+                None
+                if evidence.line is None
+                else _observe_line(evidence.line, step, half, coordinates)
+            ),
+        )
+
+    def remember(memory, step):
+        raw, is_even = _raw(step), step.epoch_step % 2 == 0
+
+        def replace(here):
+            def choose(i, old, u):
+                new = jnp.where(step.finite[i], u.astype(old.dtype), 0)
+                return jnp.where(here, new, old)
+
+            return choose
+
+        return RobustMemory(
+            even=map_with_index(replace(is_even), memory.even, raw),
+            odd=map_with_index(replace(~is_even), memory.odd, raw),
+            multiplier=1 / step.gamma,
+            streak=jnp.where(step.finite, memory.streak + 1, 0),
+        )
+
+    def decide(sums, multiplier, first):
+        high, low = step_length(sums, multiplier, confidence)
+        after = next_multiplier(
+            multiplier,
+            high,
+            low,
+            (sums.overlap < 0) if require_descent else True,
+            first,
+            target=target,
+            first_threshold=first_threshold,
+            threshold=threshold,
+            growth=growth,
+        )
+        shown = high, low, sums.curvature / jnp.sqrt(sums.squares)
+        return after, (*shown, sums.overlap / sums.promise)
+
+    def close(evidence, step, gamma):
+        multiplier, first = 1 / gamma, step.epoch == 0
+        if judge == "mean":
+            multiplier = (multiplier + jnp.minimum(multiplier, 1)) / 2
+        judged = [
+            decide(sums, multiplier, first)
+            for sums in (evidence.alone, evidence.pooled)
+            if sums is not None
+        ]
+        after = judged[0][0]
+        if len(judged) == 2:
+            after = jnp.sqrt(after * judged[1][0])
+        if judge == "mean":
+            after = jnp.maximum(after, 2 * after - 1)
+        after = jnp.clip(
+            after,
+            jnp.asarray(multiplier_min, jnp.float32),
+            jnp.asarray(multiplier_max, jnp.float32),
+        )
+        steps = jnp.maximum(evidence.steps, 1).astype(jnp.float32)
+        moved = jax.tree.map(jnp.zeros_like, step.params)
+        if evidence.line is not None:
+            moved = _to_the_root(evidence.line, step, correction_limit, coordinates)
+        info = RobustInfo(
+            *(jnp.broadcast_to(x, gamma.shape) for x in judged[0][1]),
+            multiplier=after,
+            gradient_square=jnp.broadcast_to(
+                evidence.squared_gradients / steps, gamma.shape
+            ),
+            relative_correction=relative_norms(moved, step.params),
+            left_out=step.left_out,
+        )
+        return 1 / after, moved, jax.lax.stop_gradient(info)
+
+    return curvature_tuned(
+        backbone, steps_per_epoch, Method(init, divisor, observe, remember, close)
+    )
+
+
+def _raw(step: Step) -> optax.Updates:
+    """The backbone's updates before they were divided."""
+
+    def multiply(i, u):
+        dtype = wide(u.dtype)
+        return u.astype(dtype) * step.gamma[i].astype(dtype)
+
+    return map_with_index(multiply, step.updates)
+
+
+def _inner(x: jax.Array, y: jax.Array) -> jax.Array:
+    dtype = jnp.promote_types(wide(x.dtype), wide(y.dtype))
+    return jnp.sum(x.astype(dtype) * y.astype(dtype))
+
+
+def _square(tree: Any) -> jax.Array:
+    return jnp.sum(per_tensor(lambda x: _inner(x, x), tree))
+
+
+def _no_line(params: optax.Params, coordinates: bool, dtype: DTypeLike | None) -> Line:
+    vector = jnp.zeros((len(jax.tree.leaves(params)),), jnp.float32)
+
+    def zeros():
+        return accumulators(params, dtype)
+
+    return Line(
+        weight=vector,
+        count=vector,
+        mean_params=zeros(),
+        mean_gradients=zeros(),
+        spread=zeros(),
+        slope_sum=zeros() if coordinates else vector,
+        gradient_spread=zeros() if coordinates else vector,
+    )
+
+
+def _observe_line(
+    line: Line, step: Step, half: int | jax.Array, coordinates: bool
+) -> Line:
+    """Adds a sample in the second half of the epoch, the later the heavier."""
+    start = step.epoch_step == 0
+    weight = jnp.maximum(step.epoch_step + 1 - half, 0).astype(jnp.float32)
+    weight = jnp.where(step.finite, weight, 0)
+    before = jnp.where(start, 0, line.weight)
+    total = before + weight
+    share = weight / jnp.maximum(total, 1)
+    # By distances from the new means, so that the old ones can be overwritten.
+    part = jnp.where(before > 0, weight * total / before, 0)
+
+    def move(i, mean, x):
+        dtype = wide(mean.dtype)
+        kept = jnp.where(start, 0, mean.astype(dtype))
+        x = jnp.where(step.finite[i], x.astype(dtype), 0)
+        return (kept + share[i].astype(dtype) * (x - kept)).astype(mean.dtype)
+
+    def distance(i, x, mean):
+        dtype = wide(mean.dtype)
+        return jnp.where(step.finite[i], x.astype(dtype) - mean.astype(dtype), 0)
+
+    def spread(i, total, d, e):
+        return accumulate(total, part[i].astype(d.dtype) * d * e, start)
+
+    def spreads(total, d, e):
+        if coordinates:
+            return map_with_index(spread, total, d, e)
+        return accumulate(total, part * per_tensor(_inner, d, e), start)
+
+    mean_params = map_with_index(move, line.mean_params, step.params)
+    mean_gradients = map_with_index(move, line.mean_gradients, step.gradients)
+    dp = map_with_index(distance, step.params, mean_params)
+    dg = map_with_index(distance, step.gradients, mean_gradients)
+    return Line(
+        weight=total,
+        count=accumulate(line.count, (weight > 0).astype(jnp.float32), start),
+        mean_params=mean_params,
+        mean_gradients=mean_gradients,
+        spread=map_with_index(spread, line.spread, dp, dp),
+        slope_sum=spreads(line.slope_sum, dp, dg),
+        gradient_spread=spreads(line.gradient_spread, dg, dg),
+    )
+
+
+def _to_the_root(
+    line: Line, step: Step, limit: ArrayLike, coordinates: bool
+) -> optax.Updates:
+    """The way to the root of the fitted line, or to the mean where it is flat."""
+
+    def correct(i, p, u, mean_p, mean_g, spread, slope_sum, gradient_spread):
+        dtype = wide(mean_p.dtype)
+        mean_p, mean_g, spread, slope_sum, gradient_spread = (
+            x.astype(dtype)
+            for x in (mean_p, mean_g, spread, slope_sum, gradient_spread)
+        )
+        base = spread if coordinates else jnp.sum(spread)
+        safe = jnp.where(base > 0, base, 1)
+        count = jnp.maximum(line.count[i], 1).astype(dtype)
+        weight = jnp.where(line.weight[i] > 0, line.weight[i], 1).astype(dtype)
+        slope = slope_sum / safe
+        rest = jnp.maximum(gradient_spread - slope * slope_sum, 0)
+        slope = jnp.maximum(slope, 0)
+        certain = jnp.square(slope) + rest / (count * safe)
+        newton = mean_g * slope / jnp.where(certain > 0, certain, 1)
+        end = p.astype(dtype) + u.astype(dtype)
+        reach = jnp.asarray(limit, dtype) * jnp.sqrt(spread / weight)
+        way = jnp.clip(mean_p - end - newton, -reach, reach)
+        return jnp.where(jnp.isfinite(way), way, 0)
+
+    def sums(total):
+        if coordinates:
+            return total
+        return jax.tree.unflatten(jax.tree.structure(step.params), list(total))
+
+    return map_with_index(
+        correct,
+        step.params,
+        step.updates,
+        line.mean_params,
+        line.mean_gradients,
+        line.spread,
+        sums(line.slope_sum),
+        sums(line.gradient_spread),
+    )

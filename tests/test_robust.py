@@ -1,0 +1,277 @@
+"""The robust method against its NumPy reference, and what it promises."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import ctagd_optax
+from ctagd_optax._robust import MotionSums, next_multiplier, step_length
+from tests import problems, reference
+
+T = 6
+
+
+def replay(options, *, learning_rate=0.004, steps=4 * T, noise=0.3, dtype="float32"):
+    """Runs the method on a noisy quadratic, and compares every step."""
+    rng = np.random.default_rng(0)
+    shapes = {"b": (4,), "w": (3, 2)}
+    params = {k: jnp.asarray(rng.standard_normal(s), dtype) for k, s in shapes.items()}
+    curvature = {k: rng.uniform(0.5, 8.0, s) for k, s in shapes.items()}
+    opt = ctagd_optax.robust_ct_agd(
+        optax.sgd(learning_rate, momentum=0.5), T, **options
+    )
+    update = jax.jit(opt.update)
+    state, history = opt.init(params), []
+    for n in range(steps):
+        scale = 20.0 if n == 2 * T + 1 else 1.0  # one step for the guard
+        grads = {
+            k: jnp.asarray(
+                scale * curvature[k] * np.asarray(params[k], np.float64)
+                + noise * rng.standard_normal(shapes[k]),
+                dtype,
+            )
+            for k in shapes
+        }
+        updates, state = update(grads, state, params)
+        history.append((params, grads, updates, state))
+        params = optax.apply_updates(params, updates)
+    expected, multipliers, epochs = reference.robust_ct_agd(
+        [jax.tree.leaves(row[0]) for row in history],
+        [jax.tree.leaves(row[1]) for row in history],
+        [reference.sgd(learning_rate, 0.5) for _ in shapes],
+        T,
+        **options,
+    )
+    for n, (*_, updates, state) in enumerate(history):
+        np.testing.assert_allclose(1 / state.gamma, multipliers[n], rtol=1e-4)
+        for actual, wanted in zip(jax.tree.leaves(updates), expected[n], strict=True):
+            np.testing.assert_allclose(actual, wanted, rtol=2e-4, atol=2e-6)
+    for name, value in epochs[-1].items():
+        np.testing.assert_allclose(
+            getattr(state.info, name), np.broadcast_to(value, (2,)), rtol=2e-3
+        )
+    return epochs
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"pooling": "tensor", "correction": "coordinate"},
+        {"pooling": "mix", "judge": "peak", "target": 1.0, "correction": "none"},
+        {"confidence": 0.0, "require_descent": False, "guard": np.inf},
+        {"first_threshold": 10.0, "threshold": 10.0, "multiplier_max": 4.0},
+    ],
+    ids=["defaults", "tensor", "mix", "without", "bold"],
+)
+def test_every_step_is_the_references(options):
+    epochs = replay(options)
+    assert epochs[0]["multiplier"].max() > 1
+
+
+def test_steps_that_are_too_long_are_shortened_to_a_newton_step():
+    a, length = 2.0, 2.5
+    opt = ctagd_optax.robust_ct_agd(optax.sgd(length / a), T, correction="none")
+    x = jnp.asarray([1.0, -2.0], jnp.float32)
+    state = opt.init(x)
+    for _ in range(T):
+        updates, state = opt.update(a * x, state, x)
+        x = x + updates
+    assert jnp.linalg.norm(x) > 10
+    np.testing.assert_allclose(state.info.step_low, length, rtol=1e-5)
+    np.testing.assert_allclose(1 / state.gamma, 1 / length, rtol=1e-5)
+    updates, _ = opt.update(a * x, state, x)
+    np.testing.assert_allclose(x + updates, 0, atol=1e-5)
+
+
+def test_it_does_nothing_where_nothing_is_clear():
+    backbone = optax.adam(0.1)
+    opt = ctagd_optax.robust_ct_agd(
+        backbone, 4, first_threshold=0.0, threshold=0.0, correction="none"
+    )
+    rng = np.random.default_rng(0)
+    params = {"w": jnp.asarray(rng.standard_normal(50), jnp.float32)}
+    with jax.numpy_dtype_promotion("standard"):
+        state, bare_state = opt.init(params), backbone.init(params)
+        update, bare_update = jax.jit(opt.update), jax.jit(backbone.update)
+        for _ in range(12):
+            g = rng.standard_normal(50) * rng.integers(0, 2, 50)
+            grads = {"w": jnp.asarray(g, jnp.float32)}
+            updates, state = update(grads, state, params)
+            bare, bare_state = bare_update(grads, bare_state, params)
+            assert np.asarray(updates["w"]).tobytes() == np.asarray(bare["w"]).tobytes()
+    assert state.epoch == 3
+
+
+def test_noise_does_not_bias_the_curvature():
+    rng = np.random.default_rng(0)
+    size, steps = 30, 20_000
+    basis = np.linalg.qr(rng.standard_normal((size, size)))[0]
+    hessian = basis @ np.diag(np.geomspace(0.1, 10, size)) @ basis.T
+    hessian = jnp.asarray(hessian, jnp.float32)
+    opt = ctagd_optax.robust_ct_agd(
+        optax.sgd(0.01, momentum=0.85),
+        steps,
+        first_threshold=0.0,
+        correction="none",
+    )
+
+    def step(carry, key):
+        x, state = carry
+        g = hessian @ x + jax.random.normal(key, (size,), jnp.float32)
+        updates, after = opt.update(g, state, x)
+        # The order of the two does not matter to a symmetric form.
+        true = state.memory.even @ hessian @ state.memory.odd
+        return (x + updates, after), true
+
+    x = jnp.zeros(size, jnp.float32)
+    keys = jax.random.split(jax.random.key(0), steps)
+    (_, state), true = jax.lax.scan(step, (x, opt.init(x)), keys)
+    sums = state.evidence.pooled
+    error = jnp.sqrt(sums.squares)
+    np.testing.assert_allclose(sums.curvature, jnp.sum(true), atol=3 * error)
+    assert sums.curvature > 5 * error
+
+
+def test_the_correction_goes_to_the_root_of_the_line():
+    curvature = jnp.asarray([0.5, 1.0, 2.0, 4.0])
+    for correction, a in (("coordinate", curvature), ("tensor", jnp.full(4, 2.0))):
+        opt = ctagd_optax.robust_ct_agd(
+            optax.sgd(0.05), 8, correction=correction, correction_limit=1e3
+        )
+        x = jnp.asarray([1.0, -2.0, 3.0, -1.0])
+        state = opt.init(x)
+        for _ in range(8):
+            updates, state = opt.update(a * x, state, x)
+            x = x + updates
+        np.testing.assert_allclose(x, 0, atol=1e-5)
+
+
+def test_without_a_slope_the_correction_is_the_mean_within_reach():
+    rng = np.random.default_rng(0)
+    gradients = jnp.asarray(rng.choice([-1.0, 1.0], (8, 3)), jnp.float32)
+    opt = ctagd_optax.robust_ct_agd(optax.sgd(0.1), 8, correction="coordinate")
+    bare = optax.sgd(0.1)
+    x = y = jnp.ones(3, jnp.float32)
+    state, path = opt.init(x), []
+    for g in gradients:
+        path.append(x)
+        y = optax.apply_updates(y, bare.update(g, bare.init(y))[0])
+        updates, state = opt.update(g, state, x)
+        x = x + updates
+    weights = np.arange(1.0, 5)[:, None]
+    late = np.stack(path[4:])
+    mean = (weights * late).sum(0) / weights.sum()
+    deviation = np.sqrt((weights * (late - mean) ** 2).sum(0) / weights.sum())
+    assert (np.abs(x - y) <= 0.5 * deviation + 1e-6).all()
+    assert (np.abs(x - y) > 0).any()
+
+
+def test_rule():
+    sums = MotionSums(*map(jnp.asarray, (2.0, 1.0, 10.0, -3.0)))
+    np.testing.assert_allclose(step_length(sums, jnp.asarray(2.0)), (0.6, 0.2))
+    # A gradient that points back counts twice.
+    back = sums._replace(overlap=jnp.asarray(4.0))
+    np.testing.assert_allclose(step_length(back, jnp.asarray(2.0)), (1.6, 0.2))
+    back = sums._replace(overlap=jnp.asarray(6.0))
+    np.testing.assert_allclose(step_length(back, jnp.asarray(2.0)), (2.4, 2.2))
+
+    m = jnp.asarray(2.0)
+
+    def after(high, low, descending=True, first=False):
+        return float(
+            next_multiplier(m, *map(jnp.asarray, (high, low)), descending, first)
+        )
+
+    assert after(0.1, 0.0) == 6.0  # by growth
+    assert after(0.1, 0.0, first=True) == pytest.approx(20.0)
+    assert after(0.1, 0.0, descending=False) == 2.0
+    assert after(0.3, 0.0) == 2.0  # dead zone
+    assert after(0.3, 0.0, first=True) == pytest.approx(2 / 0.3)
+    assert after(3.0, 2.0) == 1.0
+    assert after(jnp.nan, 0.0) == after(0.1, -jnp.inf) == after(-0.1, 0.0) == 1.0
+
+
+def test_a_gradient_that_is_not_finite_is_left_out():
+    skip = optax.apply_if_finite(optax.sgd(0.01), max_consecutive_errors=5)
+    opt = ctagd_optax.robust_ct_agd(skip, 8)
+    params = problems.params()
+    state = opt.init(params)
+    update = jax.jit(opt.update)
+    for n in range(16):
+        grads = jax.grad(problems.loss)(params)
+        if n in (3, 12):
+            grads["b"] = grads["b"].at[0].set(jnp.nan if n == 3 else jnp.inf)
+        updates, state = update(grads, state, params)
+        params = optax.apply_updates(params, updates)
+        assert all(np.isfinite(x).all() for x in jax.tree.leaves((updates, params)))
+    np.testing.assert_array_equal(state.info.left_out, [1, 0])
+    assert np.isfinite(state.info.step_high).all()
+    assert (state.info.multiplier > 1).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "vectors"),
+    [({"correction": "none"}, 2), ({}, 5), ({"correction": "coordinate"}, 7)],
+)
+def test_vectors_in_the_state(options, vectors):
+    opt = ctagd_optax.robust_ct_agd(
+        optax.sgd(0.1), 5, accumulator_dtype=jnp.bfloat16, **options
+    )
+    state = opt.init({"w": jnp.zeros(1000, jnp.float32)})
+    large = [x for x in jax.tree.leaves(state) if x.size == 1000]
+    assert [x.dtype for x in large] == [jnp.bfloat16] * vectors
+
+
+def test_a_step_copies_no_vector():
+    size = 100_003
+    opt = ctagd_optax.robust_ct_agd(optax.sgd(0.1, momentum=0.9), 5)
+
+    def step(params, state, grads):
+        updates, state = opt.update(grads, state, params)
+        return optax.apply_updates(params, updates), state
+
+    params = jnp.ones(size, jnp.float32)
+    lowered = jax.jit(step, donate_argnums=(0, 1)).lower(
+        params, opt.init(params), params
+    )
+    hlo = lowered.compile().as_text()
+    entry = hlo[hlo.index("ENTRY") :]
+    assert "conditional(" in entry
+    assert not re.findall(rf"f32\[{size}\]\S* copy\(", entry)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pooling": "none"}, "pooling must be one of 'all', 'tensor', 'mix'"),
+        ({"judge": "last"}, "judge must be one of 'mean', 'peak'; got 'last'"),
+        ({"correction": None}, "correction must be one of 'tensor', 'coordinate'"),
+        ({"growth": 0.5}, "growth must be finite and at least 1, got 0.5"),
+        ({"guard": 0.0}, "guard must be above 0, got 0.0"),
+        ({"target": -1.0}, "target must be finite and at least 0, got -1.0"),
+        ({"multiplier_min": 0.0}, "multiplier_min must be finite and above 0, got 0.0"),
+        ({"multiplier_max": 0.05}, "multiplier_max must be finite and at least 0.1"),
+        ({"steps_per_epoch": 0}, "steps_per_epoch must be a whole number of at least"),
+    ],
+)
+def test_bad_arguments(options, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        ctagd_optax.robust_ct_agd(optax.sgd(0.1), **{"steps_per_epoch": 5, **options})
+
+
+def test_report():
+    opt = ctagd_optax.robust_ct_agd(optax.sgd(0.01), 5)
+    params, state = problems.train(opt, problems.params(), 5)
+    report = ctagd_optax.curvature_report(state, params)
+    b, w = report
+    assert (b.path, w.path) == ("b", "w")
+    assert b.multiplier == pytest.approx(1 / b.gamma)
+    assert b.step_high == w.step_high > 0
+    header = str(report).splitlines()[1]
+    names = "tensor shape γ q⁺ q⁻ N/SE O/D correction out"
+    assert header.split() == names.split(" ")
