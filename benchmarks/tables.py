@@ -11,7 +11,8 @@ from benchmarks import curves, paper
 
 Row = dict[str, str]
 
-_NOTHING = "–"
+# What stands for a figure that there is not.
+NOTHING = "–"
 
 
 def markdown(rows: Iterable[dict[str, Any]], texts: int = 1) -> str:
@@ -86,10 +87,15 @@ def comparison(
         for title, (column, digits) in theirs.items():
             found = column.get(name)
             cells[title] = (
-                _interval(found.mean, found.half, digits) if found else _NOTHING
+                _interval(found.mean, found.half, digits) if found else NOTHING
             )
         rows.append(cells)
-    used = [key for key in rows[0] if any(row[key] != _NOTHING for row in rows)]
+    return filled(rows)
+
+
+def filled(rows: list[Row]) -> list[Row]:
+    """The rows without columns that have nothing in them."""
+    used = [key for key in rows[0] if any(row[key] != NOTHING for row in rows)]
     return [{key: row[key] for key in used} for row in rows]
 
 
@@ -132,25 +138,25 @@ def plus_minus(row: dict[str, Any], key: str, digits: int, scale: float = 1) -> 
 
 def _interval(mean: float, half: float, digits: int) -> str:
     if math.isnan(mean):
-        return _NOTHING
+        return NOTHING
     if math.isinf(mean):
         return "∞"
     return f"{mean:.{digits}f}" + ("" if math.isnan(half) else f" ± {half:.{digits}f}")
 
 
 def _count(number: int, seeds: int) -> str:
-    return f"{number} of {seeds}" if number else _NOTHING
+    return f"{number} of {seeds}" if number else NOTHING
 
 
 def share(value: float | None) -> str:
     """A share in %."""
-    return _NOTHING if value is None else f"{100 * value:.0f} %"
+    return NOTHING if value is None else f"{100 * value:.0f} %"
 
 
 def saving(value: float | None) -> str:
     """A saving in %; in words where one of the two never arrives."""
     if value is None:
-        return _NOTHING
+        return NOTHING
     if math.isinf(value):
         return "other never" if value > 0 else "never"
     return f"{value:z.1f} %".replace("-", "−")
