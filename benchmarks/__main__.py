@@ -18,6 +18,7 @@ from benchmarks import (
     experiments,
     logs,
     optimizers,
+    paper,
     plots,
     profiles,
     recipes,
@@ -353,17 +354,22 @@ def _profile(options: argparse.Namespace, console: Console) -> int:
 
 
 def _add_recipes(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--check",
         action="store_true",
-        help="take two steps of each at true shapes, and write down that they work",
+        help="take two steps of each that has not been checked, and write it down",
     )
+    add("--workload", choices=paper.NUMBERS, help="check only those of this one")
+    add("--batch-size", type=int, help="check with smaller batches (the workload's)")
 
 
 def _recipes(options: argparse.Namespace, console: Console) -> int:
     path = report.RESULTS / "recipes.json"
     if options.check:
-        recipes.check(path, console)
+        recipes.check(
+            path, console, only=options.workload, batch_size=options.batch_size
+        )
         print(f"Wrote {path.relative_to(report.ROOT)}")
         return 0
     hours = json.loads(path.read_text())["estimates"]

@@ -26,14 +26,14 @@ are at the end.
 
 - **Literal** CT-AGD is `ct_sgd` and `ct_adam` with the paper's settings, as are its
   backbones `sgd` and `adam`. The peers have ordinary settings that nobody tuned.
-- **Tuned** arms have an `@` in their names. Of some trials, the best was chosen on a
-  part of the training data, never on the test set.
+- **Tuned** arms have an `@` in their names. They are the best of the trials in the next
+  table, chosen on a part of the training data, never on the test set.
 - **Controls** leave something of CT-AGD out: `schedule_control` has its schedule with γ
   at λ_min, without curvature; `ct_sgd_no_correction` has no step at the epoch's end.
 - The **cutoff** of a workload is 5 % below the best arm's accuracy. A **saving** is of
   epochs to it, in % of the reference's epochs: means over seeds, ∞ where a seed never
-  arrives. Seeds are few, so a small saving may be chance; the tables of the comparisons
-  have the intervals.
+  arrives. A case is one cell of a table. Seeds are few, so a small saving may be
+  chance; the tables of the comparisons have the intervals.
 """
 
 # What each ingredient of experiments.ABLATIONS is, and how CT-AGD has it by default.
@@ -137,7 +137,7 @@ def page(results: pathlib.Path) -> str:
             ("sgd+average, tuned",),
         ),
         _question(
-            "Does it save epochs against its schedule without curvature?",
+            "Does literal CT-AGD save epochs against its schedule without curvature?",
             "The schedule has the literal settings, so tuned CT-AGD is not compared.",
             found,
             ("ct_sgd", "ct_sgd_no_correction"),
@@ -147,7 +147,7 @@ def page(results: pathlib.Path) -> str:
         _trust(found),
         _ingredients(ablations),
         _cost(found, results / "overhead.json"),
-        "## The comparisons\n",
+        f"## The comparisons\n\n{tables.LEGEND}\n",
         *(_comparison(c, results.parent) for c in found),
         _recipes(results),
     ]
@@ -288,13 +288,14 @@ def _ingredients(ablations: list[Comparison]) -> str:
         parts.append(
             "CT-AGD around SGD with one thing changed at a time, below CT-AGD as it "
             "is. The paper's columns are of ResNet-20 on CIFAR-10; it has several "
-            "results for CT-AGD as it is.\n"
+            "results for CT-AGD as it is. Its measure, epochs to a run's own end, "
+            "flatters runs that end low.\n"
         )
     for comparison in ablations:
         rows = comparison.rows
         parts += [
             f"### Ablations on {comparison.results['workload']}\n",
-            f"{tables.caption(comparison.results)}\n",
+            f"{tables.setting(comparison.results)}\n",
             f"{_effect(rows)}\n",
         ]
         for ingredient, specs in experiments.ABLATIONS.items():
@@ -321,12 +322,20 @@ def _effect(rows: dict[str, dict[str, Any]]) -> str:
         if row["epochs_to_cutoff"] < whole["epochs_to_cutoff"]
     ]
     return (
-        f"SGD reaches {tables.plus_minus(sgd, 'best', 1, scale=100)} %, and the cutoff "
-        f"after {tables.plus_minus(sgd, 'epochs_to_cutoff', 1)} epochs; CT-AGD as it "
-        f"is {tables.plus_minus(whole, 'best', 1, scale=100)} %, and "
-        f"{tables.plus_minus(whole, 'epochs_to_cutoff', 1)} epochs. Of {len(changed)} "
+        f"SGD: {_reached(sgd)}. CT-AGD as it is: {_reached(whole)}. Of {len(changed)} "
         f"changes {len(better)} make{'s' * (len(better) == 1)} it arrive sooner"
         + (f": {', '.join(better)}." if better else ".")
+    )
+
+
+def _reached(row: dict[str, Any]) -> str:
+    best = tables.plus_minus(row, "best", 1, scale=100)
+    if row["missed"]:
+        count = f"{row['missed']} of {row['seeds']}"
+        return f"{best} % at best, and the cutoff missed by {count} seeds"
+    return (
+        f"{best} % at best, and the cutoff after "
+        f"{tables.plus_minus(row, 'epochs_to_cutoff', 1)} epochs"
     )
 
 
@@ -388,7 +397,7 @@ def _comparison(comparison: Comparison, base: pathlib.Path) -> str:
     rows = tables.comparison(comparison.results, comparison.timings)
     picture = (comparison.folder / "curves.png").relative_to(base).as_posix()
     return (
-        f"### {name}\n\n{tables.caption(comparison.results)}\n\n"
+        f"### {name}\n\n{tables.setting(comparison.results)}\n\n"
         f"![Accuracy by epoch of every arm on {name}]({picture})\n\n"
         f"{tables.markdown(rows)}\n"
     )
@@ -408,8 +417,8 @@ def _recipes(results: pathlib.Path) -> str:
         "the command with all their optimizers trains nothing again and makes one "
         "table.\n",
         "**Not run here**, but for two steps: with the row's network, shapes and batch "
-        "size, on two CPU cores and generated data. The last column has the seconds "
-        "that took with compilation and evaluation; "
+        "size, on two busy CPU cores and generated data. A column has the seconds that "
+        "took, with compilation and evaluation; "
         f"{len(data['dry_runs'])} of {len(keys)} different runs have passed.\n",
         "**Hours are estimates**, of all seeds on the paper's GPU, a Tesla V100S. The "
         "paper's seconds to the cutoff over its epochs to it are the time of an epoch; "
@@ -425,7 +434,7 @@ def _recipes(results: pathlib.Path) -> str:
     ]
     for title, rows in made.items():
         cells = [_recipe(recipe, data) for recipe in rows]
-        parts.append(f"### {title}\n\n{tables.markdown(cells)}\n")
+        parts.append(f"### {title}\n\n{tables.markdown(cells, texts=3)}\n")
     parts.append(
         "### The testbed\n\n"
         f"Its table runs here: `{recipes.TESTBED}`, all rows in "
@@ -445,12 +454,12 @@ def _recipe(recipe: recipes.Recipe, data: dict[str, Any]) -> dict[str, str]:
         )
     return {
         "row": recipe.row,
-        **{
-            f"paper: {title}": str(number) if number else tables.NOTHING
-            for title, number in recipe.numbers.items()
-        },
         "command": f"`{recipe.command}`",
         "hardware": data["hardware"],
         "hours": f"{guess['hours']:.1f}{'*' * (guess['basis'] == 'operations')}",
         "two steps here": status,
+        **{
+            f"paper: {title}": str(number) if number else tables.NOTHING
+            for title, number in recipe.numbers.items()
+        },
     }

@@ -39,8 +39,8 @@ TRAINING_EXAMPLES = {
 # Losses and gradients in a step: one, and of L-BFGS one more for each of its 20
 # iterations if the line search takes its first point.
 EVALUATIONS = {"lbfgs": 21}
-# On a CPU, XLA runs the convolutions in the loop of L-BFGS too slowly for more.
-DRY_BATCHES = {"lbfgs": 2}
+# Of the dry run. On a CPU, XLA runs convolutions in loops too slowly for more.
+LBFGS_BATCH = 2
 
 _TITLES = {
     "ct_sgd": "CT-AGD",
@@ -75,14 +75,12 @@ class Recipe(NamedTuple):
             f"--optimizers {self.optimizer} --seeds {SEEDS}"
         )
 
-    @property
-    def dry_run(self) -> str:
+    def dry_run(self, batch_size: int | None = None) -> str:
         """Two steps of it at true shapes, on a generated set."""
-        batch = DRY_BATCHES.get(curves.kind(self.optimizer))
         return (
             f"python -m benchmarks train --workload {self.workload} "
             f"--optimizer {self.optimizer} --dry-run"
-        ) + (f" --batch-size {batch}" if batch else "")
+        ) + (f" --batch-size {batch_size}" if batch_size else "")
 
     @property
     def key(self) -> str:
@@ -215,12 +213,20 @@ def estimate(recipe: Recipe, found: dict[str, dict[str, Any]]) -> dict[str, Any]
     }
 
 
-def check(path: pathlib.Path, console: Console) -> dict[str, Any]:
+def check(
+    path: pathlib.Path,
+    console: Console,
+    *,
+    only: str | None = None,
+    batch_size: int | None = None,
+) -> dict[str, Any]:
     """Runs two steps of every recipe that has not been checked, and writes it down.
 
     Args:
       path: the file, which is written after every dry run; what it has is kept.
       console: shows how far it is.
+      only: a workload, where not all are to be checked.
+      batch_size: of the dry runs; None is the workload's, and 2 for L-BFGS.
 
     Returns:
       What the file holds: sizes by workload, estimates and dry runs by
@@ -239,21 +245,21 @@ def check(path: pathlib.Path, console: Console) -> dict[str, Any]:
         "workloads": found,
         "flops_per_second": paces(found),
         "estimates": {recipe.key: estimate(recipe, found) for recipe in recipes},
-        "dry_runs": {r.key: done[r.key] for r in recipes if r.key in done},
+        "dry_runs": done,
     }
     write_json(path, data)
-    for number, recipe in enumerate(recipes, 1):
-        if recipe.key in data["dry_runs"]:
-            continue
-        seconds = _run(recipe.dry_run)
-        batch = DRY_BATCHES.get(curves.kind(recipe.optimizer))
-        data["dry_runs"][recipe.key] = {
-            "batch_size": batch or found[recipe.workload]["batch_size"],
+    wanted = [r for r in recipes if only in (None, r.workload) and r.key not in done]
+    for number, recipe in enumerate(wanted, 1):
+        smaller = batch_size or (LBFGS_BATCH if recipe.optimizer == "lbfgs" else None)
+        seconds = _run(recipe.dry_run(smaller))
+        done[recipe.key] = {
+            "batch_size": smaller or found[recipe.workload]["batch_size"],
             "seconds": round(seconds, 1),
         }
+        data["dry_runs"] = {r.key: done[r.key] for r in recipes if r.key in done}
         write_json(path, data)
         console.print(
-            f"{number}/{len(recipes)}: {recipe.key}, {seconds:.0f} s",
+            f"{number}/{len(wanted)}: {recipe.key}, {seconds:.0f} s",
             highlight=False,
             soft_wrap=True,
         )

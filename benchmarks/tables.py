@@ -14,6 +14,15 @@ Row = dict[str, str]
 # What stands for a figure that there is not.
 NOTHING = "–"
 
+LEGEND = (
+    "∞: a seed never reached the cutoff; fell back: seeds that were below it again "
+    "later. Saved: epochs to the cutoff, against the bare backbone, the backbone with "
+    "a tuned learning rate, and the schedule without curvature; never, other never: "
+    "only one of the two arrives. Own end: within 5 % of a run's own last accuracy. "
+    "Evidence: share of coordinates whose curvature was seen; γ at λ_min: share of "
+    "tensors and epochs in which the clamp, not curvature, set the rate."
+)
+
 
 def markdown(rows: Iterable[dict[str, Any]], texts: int = 1) -> str:
     """A Markdown table of rows with the same keys, the first of them texts."""
@@ -109,7 +118,12 @@ def brief(rows: list[Row]) -> list[Row]:
 
 
 def caption(results: dict[str, Any]) -> str:
-    """What the numbers of a comparison's table mean."""
+    """What the numbers of a comparison's table are, and what they mean."""
+    return f"{setting(results)} {LEGEND}"
+
+
+def setting(results: dict[str, Any]) -> str:
+    """What the numbers of a comparison's table are."""
     seeds = len(results["seeds"])
     threshold = 100 * curves.cutoff(results)
     return (
@@ -117,13 +131,7 @@ def caption(results: dict[str, Any]) -> str:
         f"seed{'s' if seeds > 1 else ''}, {results['epochs']} epochs of "
         f"{results['steps_per_epoch']} steps of {results['batch_size']} examples. "
         f"Means{' ± 95 % intervals' if seeds > 1 else ''}. The cutoff "
-        f"{threshold:.1f} % is 5 % below the best arm's accuracy; ∞: a seed "
-        "never reached it; fell back: seeds that were below it again later. Saved: "
-        "epochs to the cutoff, against the bare backbone, the backbone with a tuned "
-        "learning rate, and the schedule without curvature; never, other never: only "
-        "one of the two arrives. Own end: within 5 % of a run's own last accuracy. "
-        "Evidence: share of coordinates whose curvature was seen; γ at λ_min: share of "
-        "tensors and epochs in which the clamp, not curvature, set the rate."
+        f"{threshold:.1f} % is 5 % below the best arm's accuracy."
     )
 
 

@@ -105,10 +105,10 @@ def test_recipes(text):
     found = section(text, "Accuracy, epochs and time on images")
     [row] = re.findall(r"^\| ResNet-20 on CIFAR-10: L-BFGS .*", found, re.MULTILINE)
     assert row.startswith(
-        "| ResNet-20 on CIFAR-10: L-BFGS | 82.79 ± 6.42 | 90.60 ± 29.50 | – | "
-        "16295.83 ± 3140.84 | `python -m benchmarks compare --workload "
+        "| ResNet-20 on CIFAR-10: L-BFGS | `python -m benchmarks compare --workload "
         "cifar10_resnet20 --optimizers lbfgs --seeds 5` | one V100S, 32 GB | 57.0* | "
     )
+    assert row.endswith(" | 82.79 ± 6.42 | 90.60 ± 29.50 | – | 16295.83 ± 3140.84 |")
     assert "all rows in 21 s" in section(text, "The testbed")
 
 
@@ -122,7 +122,7 @@ def test_a_recipe_s_status():
     }
 
     def status():
-        return list(findings._recipe(recipe, data).values())[-3:]
+        return list(findings._recipe(recipe, data).values())[2:5]
 
     assert status() == ["a GPU", "3.0", "not yet"]
     data["dry_runs"] = {recipe.key: {"batch_size": 128, "seconds": 30.6}}
@@ -146,8 +146,9 @@ def test_ablations_are_read_by_ingredient(folder):
         write(path, results, dict.fromkeys(results["arms"], 1.0))
     found = section(findings.page(folder), "Ablations on digits_mlp")
     assert (
-        "SGD reaches 90.0 %, and the cutoff after 2.0 epochs; CT-AGD as it is 10.0 %, "
-        "and ∞ epochs. Of 3 changes 1 makes it arrive sooner: `ct_sgd:quantile=0.5`."
+        "SGD: 90.0 % at best, and the cutoff after 2.0 epochs. CT-AGD as it is: 10.0 % "
+        "at best, and the cutoff missed by 1 of 1 seeds. Of 3 changes 1 makes it "
+        "arrive sooner: `ct_sgd:quantile=0.5`."
     ) in found
     parts = found.split("**Quantile**")[1].split("**")[0]
     quantile = [line for line in parts.splitlines() if line.startswith("| `")]

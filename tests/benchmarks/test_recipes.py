@@ -41,15 +41,15 @@ def test_every_row_of_the_paper_has_a_recipe():
 
 @pytest.mark.parametrize("recipe", recipes.distinct(), ids=lambda recipe: recipe.key)
 def test_commands_are_of_their_row(recipe):
-    whole, dry = parse(recipe.command), parse(recipe.dry_run)
+    whole, dry = parse(recipe.command), parse(recipe.dry_run())
     assert whole.workload == dry.workload == recipe.workload
     assert whole.optimizers == [dry.optimizer] == [recipe.optimizer]
     assert optimizers.arm(recipe.optimizer).name == recipe.optimizer
     assert whole.seeds == recipes.SEEDS == 5
     # Without these options, the workload's own numbers count.
-    assert (whole.epochs, whole.batch_size, dry.epochs) == (None, None, None)
-    assert dry.batch_size == (2 if recipe.optimizer == "lbfgs" else None)
-    assert dry.dry_run
+    assert (whole.epochs, whole.batch_size) == (None, None)
+    assert (dry.epochs, dry.batch_size, dry.dry_run) == (None, None, True)
+    assert parse(recipe.dry_run(8)).batch_size == 8
 
 
 def test_runs_are_long_enough_to_get_where_the_paper_got():
@@ -79,10 +79,6 @@ def test_the_file_is_of_these_recipes():
     assert DATA["flops_per_second"] == recipes.paces(DATA["workloads"])
     # What the paper's runs did is possible on its GPU.
     assert max(DATA["flops_per_second"].values()) < recipes.PEAK
-    for key, dry in DATA["dry_runs"].items():
-        workload, optimizer = key.split()
-        true = WORKLOADS[workload].batch_size
-        assert dry["batch_size"] == (2 if optimizer == "lbfgs" else true)
     assert set(DATA["dry_runs"]) <= set(keys)
 
 
@@ -125,27 +121,48 @@ def test_estimates_by_hand():
     }
 
 
-def test_a_check_is_written_as_it_goes_and_continued(tmp_path, monkeypatch):
-    path, commands = tmp_path / "recipes.json", []
+@pytest.fixture
+def commands(monkeypatch):
+    """The dry runs of a check, which are not run."""
+    made = []
+    monkeypatch.setattr(recipes, "_run", lambda command: made.append(command) or 1.26)
+    monkeypatch.setattr(recipes, "sizes", lambda name: DATA["workloads"][name])
+    return made
 
-    def run(command):
+
+def test_a_check_is_written_as_it_goes_and_continued(tmp_path, monkeypatch, commands):
+    path, counted = tmp_path / "recipes.json", recipes._run
+
+    def fail_third(command):
         if len(commands) == 2:
             raise ChildProcessError("out of memory")
-        commands.append(command)
-        return 1.26
+        return counted(command)
 
-    monkeypatch.setattr(recipes, "_run", run)
-    monkeypatch.setattr(recipes, "sizes", lambda name: DATA["workloads"][name])
-    with pytest.raises(ChildProcessError, match="out of memory"):
-        recipes.check(path, Console(quiet=True))
+    with monkeypatch.context() as patch:
+        patch.setattr(recipes, "_run", fail_third)
+        with pytest.raises(ChildProcessError, match="out of memory"):
+            recipes.check(path, Console(quiet=True))
     first, second, *rest = recipes.distinct()
-    assert commands == [first.dry_run, second.dry_run]
+    assert commands == [first.dry_run(), second.dry_run()]
     expected = {"batch_size": 128, "seconds": 1.3}
     written = json.loads(path.read_text())
     assert written["dry_runs"] == {first.key: expected, second.key: expected}
-    monkeypatch.setattr(recipes, "_run", lambda command: commands.append(command) or 2)
-    assert recipes.check(path, Console(quiet=True)) == json.loads(path.read_text())
-    assert commands[2:] == [recipe.dry_run for recipe in rest]
+    data = recipes.check(path, Console(quiet=True))
+    assert data == json.loads(path.read_text())
+    lbfgs = "cifar10_resnet20 lbfgs"
+    assert commands[2:] == [r.dry_run(2 if r.key == lbfgs else None) for r in rest]
+    assert data["dry_runs"][lbfgs]["batch_size"] == 2
+    assert list(data["dry_runs"]) == [recipe.key for recipe in recipes.distinct()]
+
+
+def test_a_check_of_one_workload_with_small_batches(tmp_path, commands):
+    path = tmp_path / "recipes.json"
+    workload = "tiny_imagenet_wrn28_4"
+    data = recipes.check(path, Console(quiet=True), only=workload, batch_size=4)
+    assert len(commands) == len(data["dry_runs"]) == 3
+    assert all(f"{workload} --optimizer" in command for command in commands)
+    assert all(command.endswith("--dry-run --batch-size 4") for command in commands)
+    assert {dry["batch_size"] for dry in data["dry_runs"].values()} == {4}
 
 
 def test_a_dry_run_that_fails_says_why():
