@@ -12,6 +12,7 @@ import pathlib
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -65,7 +66,7 @@ class Recipe(NamedTuple):
     row: str
     workload: str
     optimizer: str
-    numbers: dict[str, Interval | None]
+    numbers: Mapping[str, Interval | None]
 
     @property
     def command(self) -> str:
