@@ -1,9 +1,9 @@
 """Recipes: the command for each row of the paper's tables, and how long it may take.
 
-Nothing here has been run to its end but the testbed. What was: two steps of every
-recipe, at true shapes. Times are estimates for the paper's GPU. Where the paper tells
-how long an epoch took, they come from that; elsewhere, from the operations of a step
-and the slowest pace at which the paper's own runs went.
+They are not run here, but for the testbed: :func:`check` takes two steps of each at
+true shapes, and writes down which have passed. Times are estimates for the paper's GPU:
+from the paper where it tells how long an epoch took, elsewhere from the operations of a
+step and the pace at which the paper's own runs went.
 """
 
 import json
