@@ -416,10 +416,11 @@ def _recipes(results: pathlib.Path) -> str:
         "paper does not state. Rows of a workload share a folder: when they are done, "
         "the command with all their optimizers trains nothing again and makes one "
         "table.\n",
-        "**Not run here**, but for two steps: with the row's network, shapes and batch "
-        "size, on two busy CPU cores and generated data. A column has the seconds that "
-        "took, with compilation and evaluation; "
-        f"{len(data['dry_runs'])} of {len(keys)} different runs have passed.\n",
+        "**Not run here**, but for two steps: with the row's network and shapes, and "
+        "its batch size where no other is named, on two busy CPU cores and generated "
+        "data. A column has the seconds that took, with compilation and evaluation. "
+        f"Of {len(keys)} different runs {len(data['dry_runs'])} have passed; "
+        "`python -m benchmarks recipes --check` takes those that are left.\n",
         "**Hours are estimates**, of all seeds on the paper's GPU, a Tesla V100S. The "
         "paper's seconds to the cutoff over its epochs to it are the time of an epoch; "
         "times our epochs and seeds, that makes the hours. So they suppose that "
