@@ -18,7 +18,10 @@ from benchmarks import (
     experiments,
     logs,
     optimizers,
+    paper,
     plots,
+    profiles,
+    recipes,
     report,
     tables,
     trainer,
@@ -61,6 +64,7 @@ def parser() -> argparse.ArgumentParser:
     _add_tune(command("tune", _tune, "search the options of an arm"))
     _add_ablate(command("ablate", _ablate, "train CT-AGD with one thing changed"))
     _add_profile(command("profile", _profile, "profiles over several comparisons"))
+    _add_recipes(command("recipes", _recipes, "the commands behind the paper's tables"))
     command("report", _report, "rewrite the tables of README.md")
     command("list", _list, "list workloads and optimizers")
     return root
@@ -339,11 +343,42 @@ def _add_profile(parser: argparse.ArgumentParser) -> None:
 
 def _profile(options: argparse.Namespace, console: Console) -> int:
     del console
-    found = [json.loads(path.read_text()) for path in options.comparisons]
-    arms = [name for name in found[0]["arms"] if all(name in f["arms"] for f in found)]
-    options.out.parent.mkdir(parents=True, exist_ok=True)
+    found = [
+        profiles.relabelled(json.loads(path.read_text()))
+        for path in options.comparisons
+    ]
+    arms = profiles.common_arms(found)
     for path in plots.plot_profile(found, arms, options.out):
         print(f"Wrote {path}")
+    return 0
+
+
+def _add_recipes(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--check",
+        action="store_true",
+        help="take two steps of each that has not been checked, and write it down",
+    )
+    add("--workload", choices=paper.NUMBERS, help="check only those of this one")
+    add("--batch-size", type=int, help="check with smaller batches (the workload's)")
+
+
+def _recipes(options: argparse.Namespace, console: Console) -> int:
+    path = report.RESULTS / "recipes.json"
+    if options.check:
+        recipes.check(
+            path, console, only=options.workload, batch_size=options.batch_size
+        )
+        print(f"Wrote {path.relative_to(report.ROOT)}")
+        return 0
+    hours = json.loads(path.read_text())["estimates"]
+    for title, rows in recipes.tables().items():
+        print(f"# {title}: {recipes.HARDWARE}")
+        for recipe in rows:
+            print(f"# {recipe.row}: about {hours[recipe.key]['hours']:.1f} hours")
+            print(recipe.command)
+    print(f"# The testbed, all rows: seconds on a CPU\n{recipes.TESTBED}")
     return 0
 
 

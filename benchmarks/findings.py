@@ -3,19 +3,57 @@
 import json
 import math
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from benchmarks import curves, paper, tables
+from benchmarks import (
+    curves,
+    experiments,
+    optimizers,
+    paper,
+    plots,
+    profiles,
+    recipes,
+    tables,
+)
 
 INTRODUCTION = """# Results
 
 Every number on this page is made from the files under `benchmarks/results/` by
-`python -m benchmarks report`. All runs are CPU-size workloads on two cores; none is of
-the paper's size. Arms without an `@` have the paper's settings, peers ordinary ones
-that nobody tuned. Arms with an `@` were tuned: each got the same number of trials,
-chosen on a validation part that is not the test set. A miss counts as ∞.
+`python -m benchmarks report`. All runs are of CPU-size workloads on two cores. None is
+of the paper's size: [the recipes](#the-papers-tables-at-its-size-not-run-here) for that
+are at the end.
+
+- **Literal** CT-AGD is `ct_sgd` and `ct_adam` with the paper's settings, as are its
+  backbones `sgd` and `adam`. The peers have ordinary settings that nobody tuned.
+- **Tuned** arms have an `@` in their names. They are the best of the trials in the next
+  table, chosen on a part of the training data, never on the test set.
+- **Controls** leave something of CT-AGD out: `schedule_control` has its schedule with γ
+  at λ_min, without curvature; `ct_sgd_no_correction` has no step at the epoch's end.
+- The **cutoff** of a workload is 5 % below the best arm's accuracy. A **saving** is of
+  epochs to it, in % of the reference's epochs: means over seeds, ∞ where a seed never
+  arrives. A case is one cell of a table. Seeds are few, so a small saving may be
+  chance; the tables of the comparisons have the intervals.
 """
+
+# What each ingredient of experiments.ABLATIONS is, and how CT-AGD has it by default.
+INGREDIENTS = {
+    "clamp": "bounds of the curvature; 0.01 and 100 by default",
+    "noise": "Gaussian noise on every quotient; none by default",
+    "annealing": "the way of γ to 1 within an epoch; linear by default",
+    "weighting": "weights of the quotients in their mean; later ones count more by "
+    "default",
+    "quantile": "the quantile ω of a tensor's curvatures that is γ; 0.1 by default",
+    "pairing": "the step that a change of gradient is divided by; the one of the "
+    "paper's equations by default, that of its Algorithm 1 otherwise",
+    "unobserved": "coordinates that never moved by more than ε; at λ_min by default, "
+    "left out otherwise",
+    "correction": "the step at the end of an epoch; its rate is 0.5 by default",
+    "eps": "the least movement ε that counts as evidence; 0.001 by default",
+}
+
+# Multiples of the best arm's epochs, for the table of the profile.
+_MULTIPLES = (1.0, 1.5, 2.0, 4.0)
 
 
 class Comparison(NamedTuple):
@@ -27,8 +65,16 @@ class Comparison(NamedTuple):
 
     @property
     def rows(self) -> dict[str, dict[str, Any]]:
-        """The summary of each arm."""
-        return {r["arm"]: r for r in curves.summary(self.results, self.timings)}
+        """The summary of each arm, by what it is called on all workloads."""
+        names = profiles.labels(self.results)
+        rows = curves.summary(self.results, self.timings)
+        return {names[row["arm"]]: row for row in rows}
+
+    @property
+    def searches(self) -> list[dict[str, Any]]:
+        """What was tried to tune its arms."""
+        files = sorted(self.folder.glob("tuned/*.json"))
+        return [json.loads(path.read_text()) for path in files]
 
 
 def read(folder: pathlib.Path) -> list[Comparison]:
@@ -41,6 +87,16 @@ def read(folder: pathlib.Path) -> list[Comparison]:
         )
         for path in sorted(folder.glob("*/results.json"))
     ]
+
+
+def draw_profile(results: pathlib.Path) -> list[pathlib.Path]:
+    """Draws the profile over all comparisons; returns the files.
+
+    Args:
+      results: the folder ``benchmarks/results``.
+    """
+    found, arms = _profiled(read(results / "compare"))
+    return plots.plot_profile(found, arms, results / "compare" / "profile")
 
 
 def page(results: pathlib.Path) -> str:
@@ -56,60 +112,155 @@ def page(results: pathlib.Path) -> str:
     ablations = read(results / "ablate")
     sections = [
         INTRODUCTION,
+        _overview(found),
         _question(
             "Does literal CT-AGD save epochs against its backbone?",
+            "",
             found,
             ("ct_sgd", "ct_adam"),
             "saved_backbone",
         ),
         _question(
-            "Against a tuned backbone?", found, ("ct_sgd", "ct_adam"), "saved_tuned"
+            "Against a tuned backbone?",
+            "",
+            found,
+            ("ct_sgd", "ct_adam"),
+            "saved_tuned",
         ),
         _question(
-            "Against the schedule without curvature?",
+            "Does tuned CT-AGD save epochs against a tuned backbone?",
+            "The last column is a control without curvature: SGD at a constant tuned "
+            "learning rate, evaluated at the mean of each epoch's weights.",
+            found,
+            ("ct_sgd, tuned", "ct_adam, tuned"),
+            "saved_tuned",
+            ("sgd+average, tuned",),
+        ),
+        _question(
+            "Does literal CT-AGD save epochs against its schedule without curvature?",
+            "The schedule has the literal settings, so tuned CT-AGD is not compared.",
             found,
             ("ct_sgd", "ct_sgd_no_correction"),
             "saved_control",
         ),
+        _profile(found, results),
         _trust(found),
         _ingredients(ablations),
         _cost(found, results / "overhead.json"),
-        "## The comparisons\n",
+        f"## The comparisons\n\n{tables.LEGEND}\n",
         *(_comparison(c, results.parent) for c in found),
+        _recipes(results),
     ]
     return "\n".join(sections)
 
 
+def _workload(comparison: Comparison) -> str:
+    return f"`{comparison.results['workload']}`"
+
+
+def _arm(label: str) -> str:
+    name, comma, rest = label.partition(", tuned")
+    return f"`{name}`{comma}{rest}"
+
+
+def _overview(found: list[Comparison]) -> str:
+    """What was run, and how much went into tuning."""
+    rows = []
+    for comparison in found:
+        results, searches = comparison.results, comparison.searches
+        rows.append(
+            {
+                "workload": _workload(comparison),
+                "what": results["description"],
+                "seeds": len(results["seeds"]),
+                "epochs": results["epochs"],
+                "arms": len(results["arms"]),
+                "arms tuned": len(searches) or tables.NOTHING,
+                "trials each": _all(len(search["trials"]) for search in searches),
+                "epochs a trial": _all(search["epochs"] for search in searches),
+            }
+        )
+    return f"## What was run\n\n{tables.markdown(rows, texts=2)}\n"
+
+
+def _all(values: Iterable[int]) -> str:
+    """The value that all have, or the values that they have."""
+    return ", ".join(map(str, sorted(set(values)))) or tables.NOTHING
+
+
 def _question(
-    title: str, found: list[Comparison], arms: tuple[str, ...], key: str
+    title: str,
+    remark: str,
+    found: list[Comparison],
+    arms: tuple[str, ...],
+    key: str,
+    controls: tuple[str, ...] = (),
 ) -> str:
-    """One table of savings, and how often the answer is yes."""
+    """One table of savings, and how often the answer is yes; controls do not count."""
     rows, values = [], []
     for comparison in found:
-        row = {"workload": f"`{comparison.results['workload']}`"}
-        for arm in arms:
-            saved = comparison.rows.get(arm, {}).get(key)
-            if saved is not None:
+        row, summary = {"workload": _workload(comparison)}, comparison.rows
+        for arm in (*arms, *controls):
+            saved = summary.get(arm, {}).get(key)
+            if saved is not None and arm in arms:
                 values.append(saved)
-            row[f"`{arm}`"] = tables.saving(saved)
+            row[_arm(arm)] = tables.saving(saved)
         rows.append(row)
-    yes = sum(value > 0 for value in values)
+    parts = [f"## {title}", _answer(values), remark, tables.markdown(rows)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _answer(values: list[float]) -> str:
+    if not values:
+        return "Not measured."
+    faster = sum(value > 0 for value in values)
+    level = sum(value == 0 for value in values)
     never = sum(value == -math.inf for value in values)
-    answer = (
-        f"In {yes} of {len(values)} comparisons; in {never} the reference arrives at "
-        "the cutoff and CT-AGD never does."
-        if values
-        else "Not measured."
+    slower = len(values) - faster - level
+    return (
+        f"Faster in {faster} of {len(values)} case{'s' * (len(values) > 1)}, level in "
+        f"{level}, slower in {slower}"
+        + (f"; in {never} of these it never arrives." if never else ".")
     )
-    return f"## {title}\n\n{answer}\n\n{tables.markdown(rows)}\n"
+
+
+def _profiled(found: list[Comparison]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The comparisons under common labels, and the arms that all of them have."""
+    comparisons = [profiles.relabelled(c.results) for c in found]
+    return comparisons, profiles.common_arms(comparisons)
+
+
+def _profile(found: list[Comparison], results: pathlib.Path) -> str:
+    comparisons, arms = _profiled(found)
+    shares = profiles.profile(comparisons, arms, (*_MULTIPLES, math.inf))
+    rows = [
+        {
+            "arm": _arm(arm),
+            **{
+                f"within {multiple:g}×": tables.share(share)
+                for multiple, share in zip(_MULTIPLES, shares[arm], strict=False)
+            },
+            "never": tables.share(1 - shares[arm][-1]),
+        }
+        for arm in sorted(arms, key=lambda arm: shares[arm], reverse=True)
+    ]
+    count = len(comparisons)
+    picture = (results / "compare" / "profile.png").relative_to(results.parent)
+    return (
+        "## Which arm is fast on how many workloads?\n\n"
+        f"Over {count} workload{'s' * (count > 1)}: the share on which an arm's epochs "
+        "to the cutoff are within a multiple of the best arm's; within 1×, it is the "
+        "best. Never: a seed does not arrive at all. Only arms that every workload has "
+        "are here. A tuned arm has its own options on each workload.\n\n"
+        f"![Performance profiles of all arms]({picture.as_posix()})\n\n"
+        f"{tables.markdown(rows)}\n"
+    )
 
 
 def _each(
     found: list[Comparison], cells: Callable[[dict[str, dict[str, Any]]], dict]
 ) -> str:
-    return tables.markdown(
-        {"workload": f"`{c.results['workload']}`", **cells(c.rows)} for c in found
-    )
+    return tables.markdown({"workload": _workload(c), **cells(c.rows)} for c in found)
 
 
 def _trust(found: list[Comparison]) -> str:
@@ -133,31 +284,80 @@ def _ingredients(ablations: list[Comparison]) -> str:
     parts = ["## What does each ingredient contribute?\n"]
     if not ablations:
         parts.append("Not measured yet.\n")
-    theirs = {entry.optimizer: entry for entry in paper.ABLATIONS}
+    else:
+        parts.append(
+            "CT-AGD around SGD with one thing changed at a time, below CT-AGD as it "
+            "is. The paper's columns are of ResNet-20 on CIFAR-10; it has several "
+            "results for CT-AGD as it is. Its measure, epochs to a run's own end, "
+            "flatters runs that end low.\n"
+        )
     for comparison in ablations:
-        rows = []
-        for name, row in comparison.rows.items():
-            number = theirs.get(name)
-            rows.append(
-                {
-                    "arm": f"`{name}`",
-                    "best, %": tables.plus_minus(row, "best", 1, scale=100),
-                    "epochs to cutoff": tables.plus_minus(row, "epochs_to_cutoff", 1),
-                    "epochs to own end": tables.plus_minus(row, "epochs_to_final", 1),
-                    "evidence": tables.share(row["evidence"]),
-                    "γ at λ_min": tables.share(row["at_minimum"]),
-                    "paper: best, %": str(number.best) if number else "–",
-                    "paper: epochs to own end": (
-                        str(number.epochs_to_final) if number else "–"
-                    ),
-                }
-            )
+        rows = comparison.rows
         parts += [
-            f"{tables.caption(comparison.results)}\n",
-            "The paper's columns are of ResNet-20 on CIFAR-10.\n",
-            f"{tables.markdown(rows)}\n",
+            f"### Ablations on {comparison.results['workload']}\n",
+            f"{tables.setting(comparison.results)}\n",
+            f"{_effect(rows)}\n",
         ]
+        for ingredient, specs in experiments.ABLATIONS.items():
+            names = [optimizers.arm(spec).name for spec in specs]
+            cells = [
+                _ablation(ingredient, name, rows[name])
+                for name in ("ct_sgd", *names)
+                if name in rows
+            ]
+            parts += [
+                f"**{ingredient.capitalize()}**: {INGREDIENTS[ingredient]}.\n",
+                f"{tables.markdown(tables.filled(cells))}\n",
+            ]
     return "\n".join(parts)
+
+
+def _effect(rows: dict[str, dict[str, Any]]) -> str:
+    """How CT-AGD as it is fares, and which changes do better."""
+    whole, sgd = rows["ct_sgd"], rows["sgd"]
+    changed = {n: row for n, row in rows.items() if n not in ("sgd", "ct_sgd")}
+    better = [
+        f"`{name}`"
+        for name, row in changed.items()
+        if row["epochs_to_cutoff"] < whole["epochs_to_cutoff"]
+    ]
+    return (
+        f"SGD: {_reached(sgd)}. CT-AGD as it is: {_reached(whole)}. Of {len(changed)} "
+        f"changes {len(better)} make{'s' * (len(better) == 1)} it arrive sooner"
+        + (f": {', '.join(better)}." if better else ".")
+    )
+
+
+def _reached(row: dict[str, Any]) -> str:
+    best = tables.plus_minus(row, "best", 1, scale=100)
+    if row["missed"]:
+        count = f"{row['missed']} of {row['seeds']}"
+        return f"{best} % at best, and the cutoff missed by {count} seeds"
+    return (
+        f"{best} % at best, and the cutoff after "
+        f"{tables.plus_minus(row, 'epochs_to_cutoff', 1)} epochs"
+    )
+
+
+def _ablation(ingredient: str, name: str, row: dict[str, Any]) -> dict[str, str]:
+    theirs = {
+        (kind, line.optimizer): line
+        for line in paper.ABLATIONS
+        for kind in line.ingredients
+    }
+    number = theirs.get((ingredient, name))
+    return {
+        "arm": f"`{name}`",
+        "best, %": tables.plus_minus(row, "best", 1, scale=100),
+        "epochs to cutoff": tables.plus_minus(row, "epochs_to_cutoff", 1),
+        "epochs to own end": tables.plus_minus(row, "epochs_to_final", 1),
+        "evidence": tables.share(row["evidence"]),
+        "γ at λ_min": tables.share(row["at_minimum"]),
+        "paper: best, %": str(number.best) if number else tables.NOTHING,
+        "paper: epochs to own end": (
+            str(number.epochs_to_final) if number else tables.NOTHING
+        ),
+    }
 
 
 def _cost(found: list[Comparison], overhead: pathlib.Path) -> str:
@@ -197,7 +397,70 @@ def _comparison(comparison: Comparison, base: pathlib.Path) -> str:
     rows = tables.comparison(comparison.results, comparison.timings)
     picture = (comparison.folder / "curves.png").relative_to(base).as_posix()
     return (
-        f"### {name}\n\n{tables.caption(comparison.results)}\n\n"
+        f"### {name}\n\n{tables.setting(comparison.results)}\n\n"
         f"![Accuracy by epoch of every arm on {name}]({picture})\n\n"
         f"{tables.markdown(rows)}\n"
     )
+
+
+def _recipes(results: pathlib.Path) -> str:
+    data = json.loads((results / "recipes.json").read_text())
+    seconds = json.loads((results / "testbed" / "table.json").read_text())["seconds"]
+    made = recipes.tables()
+    keys = {recipe.key for rows in made.values() for recipe in rows}
+    paces = [pace / 1e12 for pace in data["flops_per_second"].values()]
+    parts = [
+        "## The paper's tables, at its size (not run here)\n",
+        "One command for each row. It trains "
+        f"{data['seeds']} seeds, with the workload's epochs and batch size, which the "
+        "paper does not state. Rows of a workload share a folder: when they are done, "
+        "the command with all their optimizers trains nothing again and makes one "
+        "table.\n",
+        "**Not run here**, but for two steps: with the row's network and shapes, and "
+        "its batch size where no other is named, on two busy CPU cores and generated "
+        "data. A column has the seconds that took, with compilation and evaluation. "
+        f"Of {len(keys)} different runs {len(data['dry_runs'])} have passed; "
+        "`python -m benchmarks recipes --check` takes those that are left.\n",
+        "**Hours are estimates**, of all seeds on the paper's GPU, a Tesla V100S. The "
+        "paper's seconds to the cutoff over its epochs to it are the time of an epoch; "
+        "times our epochs and seeds, that makes the hours. So they suppose that "
+        "we are as fast as its PyTorch. By the operations that XLA counts in a step, "
+        f"its SGD went at {min(paces):.1f} to {max(paces):.1f} TFLOP/s, where the GPU "
+        f"can do {recipes.PEAK / 1e12:g}.\n",
+        "Where the paper gives no time, marked with *, it is operations over such a "
+        "pace. For L-BFGS it is SGD's on the same workload, with "
+        f"{recipes.EVALUATIONS['lbfgs']} gradients a step. For GraphSAGE it is the "
+        "slowest of all; to sample neighbours on the host comes on top, and may well "
+        "take longer.\n",
+    ]
+    for title, rows in made.items():
+        cells = [_recipe(recipe, data) for recipe in rows]
+        parts.append(f"### {title}\n\n{tables.markdown(cells, texts=3)}\n")
+    parts.append(
+        "### The testbed\n\n"
+        f"Its table runs here: `{recipes.TESTBED}`, all rows in "
+        f"{sum(seconds.values()):.0f} s on the same two cores. README.md has it.\n"
+    )
+    return "\n".join(parts)
+
+
+def _recipe(recipe: recipes.Recipe, data: dict[str, Any]) -> dict[str, str]:
+    guess, dry = data["estimates"][recipe.key], data["dry_runs"].get(recipe.key)
+    size = data["workloads"][recipe.workload]["batch_size"]
+    status = "not yet"
+    if dry:
+        smaller = dry["batch_size"] != size
+        status = f"pass, {dry['seconds']:.0f} s" + (
+            f", batch of {dry['batch_size']}" if smaller else ""
+        )
+    return {
+        "row": recipe.row,
+        "command": f"`{recipe.command}`",
+        "hardware": data["hardware"],
+        "hours": f"{guess['hours']:.1f}{'*' * (guess['basis'] == 'operations')}",
+        "two steps here": status,
+        **{
+            f"paper: {title}": str(number) if number else tables.NOTHING
+            for title, number in recipe.numbers.items()
+        },
+    }

@@ -130,7 +130,9 @@ def plot_profile(
     steps = {ratio for values in ratios.values() for ratio in values if ratio < largest}
     taus = sorted({1.0, *steps, largest})
     shares = profiles.profile(comparisons, arms, taus)
-    drawn = styles({arm: comparisons[0]["arms"][arm]["role"] for arm in arms})
+    # An arm has its colour before its averaged variant.
+    plain_first = sorted(arms, key=lambda arm: "+average" in arm)
+    drawn = styles({arm: comparisons[0]["arms"][arm]["role"] for arm in plain_first})
     figure = Figure(figsize=(9, 5), layout="constrained")
     axes = figure.subplots()
     for i, arm in enumerate(sorted(arms, key=lambda arm: shares[arm], reverse=True)):

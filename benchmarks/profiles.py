@@ -1,10 +1,50 @@
 """Performance profiles: on what share of workloads is an arm about as fast as any?"""
 
+import collections
 import math
 from collections.abc import Sequence
 from typing import Any
 
 from benchmarks import curves
+
+
+def labels(results: dict[str, Any]) -> dict[str, str]:
+    """What each arm of a comparison is called on all workloads.
+
+    An arm that was tuned has other options on each workload: ``sgd@0.085`` here and
+    ``sgd@0.23`` there are both "sgd, tuned". Others keep their names, and so do tuned
+    arms that would get the same one.
+
+    Args:
+      results: the comparison.
+
+    Returns:
+      Different labels, by the names of the arms.
+    """
+    found = {
+        name: f"{curves.kind(name)}{'+average' * ('+average' in name)}, tuned"
+        if arm["role"] == "tuned"
+        else name
+        for name, arm in results["arms"].items()
+    }
+    counts = collections.Counter(found.values())
+    return {n: label if counts[label] == 1 else n for n, label in found.items()}
+
+
+def relabelled(results: dict[str, Any]) -> dict[str, Any]:
+    """The comparison with its arms under their :func:`labels`."""
+    names = labels(results)
+    arms = {names[name]: arm for name, arm in results["arms"].items()}
+    return {**results, "arms": arms}
+
+
+def common_arms(comparisons: Sequence[dict[str, Any]]) -> list[str]:
+    """The arms that all comparisons have, in the order of the first."""
+    return [
+        arm
+        for arm in comparisons[0]["arms"]
+        if all(_runs(results, arm) for results in comparisons)
+    ]
 
 
 def ratios(

@@ -164,11 +164,13 @@ def render(text: str) -> str:
 
 
 def write() -> None:
-    """Rewrites README.md and RESULTS.md."""
+    """Rewrites README.md and RESULTS.md, with its profile."""
     for path, text in (
         (README, render(README.read_text())),
         (FINDINGS, findings.page(RESULTS)),
     ):
         with replacing(path) as temporary:
             temporary.write_text(text)
+        print(f"Wrote {path.relative_to(ROOT)}")
+    for path in findings.draw_profile(RESULTS):
         print(f"Wrote {path.relative_to(ROOT)}")

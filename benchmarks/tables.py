@@ -11,7 +11,17 @@ from benchmarks import curves, paper
 
 Row = dict[str, str]
 
-_NOTHING = "–"
+# What stands for a figure that there is not.
+NOTHING = "–"
+
+LEGEND = (
+    "∞: a seed never reached the cutoff; fell back: seeds that were below it again "
+    "later. Saved: epochs to the cutoff, against the bare backbone, the backbone with "
+    "a tuned learning rate, and the schedule without curvature; never, other never: "
+    "only one of the two arrives. Own end: within 5 % of a run's own last accuracy. "
+    "Evidence: share of coordinates whose curvature was seen; γ at λ_min: share of "
+    "tensors and epochs in which the clamp, not curvature, set the rate."
+)
 
 
 def markdown(rows: Iterable[dict[str, Any]], texts: int = 1) -> str:
@@ -86,10 +96,15 @@ def comparison(
         for title, (column, digits) in theirs.items():
             found = column.get(name)
             cells[title] = (
-                _interval(found.mean, found.half, digits) if found else _NOTHING
+                _interval(found.mean, found.half, digits) if found else NOTHING
             )
         rows.append(cells)
-    used = [key for key in rows[0] if any(row[key] != _NOTHING for row in rows)]
+    return filled(rows)
+
+
+def filled(rows: list[Row]) -> list[Row]:
+    """The rows without columns that have nothing in them."""
+    used = [key for key in rows[0] if any(row[key] != NOTHING for row in rows)]
     return [{key: row[key] for key in used} for row in rows]
 
 
@@ -103,7 +118,12 @@ def brief(rows: list[Row]) -> list[Row]:
 
 
 def caption(results: dict[str, Any]) -> str:
-    """What the numbers of a comparison's table mean."""
+    """What the numbers of a comparison's table are, and what they mean."""
+    return f"{setting(results)} {LEGEND}"
+
+
+def setting(results: dict[str, Any]) -> str:
+    """What the numbers of a comparison's table are."""
     seeds = len(results["seeds"])
     threshold = 100 * curves.cutoff(results)
     return (
@@ -111,13 +131,7 @@ def caption(results: dict[str, Any]) -> str:
         f"seed{'s' if seeds > 1 else ''}, {results['epochs']} epochs of "
         f"{results['steps_per_epoch']} steps of {results['batch_size']} examples. "
         f"Means{' ± 95 % intervals' if seeds > 1 else ''}. The cutoff "
-        f"{threshold:.1f} % is 5 % below the best arm's accuracy; ∞: a seed "
-        "never reached it; fell back: seeds that were below it again later. Saved: "
-        "epochs to the cutoff, against the bare backbone, the backbone with a tuned "
-        "learning rate, and the schedule without curvature; never, other never: only "
-        "one of the two arrives. Own end: within 5 % of a run's own last accuracy. "
-        "Evidence: share of coordinates whose curvature was seen; γ at λ_min: share of "
-        "tensors and epochs in which the clamp, not curvature, set the rate."
+        f"{threshold:.1f} % is 5 % below the best arm's accuracy."
     )
 
 
@@ -132,25 +146,25 @@ def plus_minus(row: dict[str, Any], key: str, digits: int, scale: float = 1) -> 
 
 def _interval(mean: float, half: float, digits: int) -> str:
     if math.isnan(mean):
-        return _NOTHING
+        return NOTHING
     if math.isinf(mean):
         return "∞"
     return f"{mean:.{digits}f}" + ("" if math.isnan(half) else f" ± {half:.{digits}f}")
 
 
 def _count(number: int, seeds: int) -> str:
-    return f"{number} of {seeds}" if number else _NOTHING
+    return f"{number} of {seeds}" if number else NOTHING
 
 
 def share(value: float | None) -> str:
     """A share in %."""
-    return _NOTHING if value is None else f"{100 * value:.0f} %"
+    return NOTHING if value is None else f"{100 * value:.0f} %"
 
 
 def saving(value: float | None) -> str:
     """A saving in %; in words where one of the two never arrives."""
     if value is None:
-        return _NOTHING
+        return NOTHING
     if math.isinf(value):
         return "other never" if value > 0 else "never"
     return f"{value:z.1f} %".replace("-", "−")

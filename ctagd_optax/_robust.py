@@ -41,7 +41,8 @@ class MotionSums(NamedTuple):
     Attributes:
       curvature: N, the sum of n_t, which is u_{t-2}ᵀ H u_{t-1} on average.
       squares: the sum of n_t².
-      promise: D, the sum of -⟨u_t, g_t⟩: the descent of a raw step to first order.
+      promise: D, the sum of -⟨u_{t-1}, g_{t-1}⟩: the descent of a raw step to first
+        order.
       overlap: O, the sum of ⟨u_{t-1}, g_t⟩ / m_{t-1}: the gradient after a step, along
         it.
     """
@@ -127,6 +128,7 @@ class RobustEvidence(NamedTuple):
       pooled: sums over all tensors; None if every tensor is judged alone.
       alone: sums per tensor; None if all are judged together.
       last_overlap: for each tensor, ⟨u_{t-1}, g_t⟩ of the last step.
+      last_promise: for each tensor, -⟨u_t, g_t⟩ of the last step.
       squared_gradients: Σ ‖g‖² over the steps with finite gradients.
       steps: the number of those.
       line: evidence for the correction; None without one.
@@ -135,6 +137,7 @@ class RobustEvidence(NamedTuple):
     pooled: MotionSums | None
     alone: MotionSums | None
     last_overlap: jax.Array
+    last_promise: jax.Array
     squared_gradients: jax.Array
     steps: jax.Array
     line: Line | None
@@ -264,7 +267,7 @@ def robust_ct_agd(
 
         n_t = \langle u_{t-2},\, g_t - g_{t-1} \rangle / m_{t-1}, \qquad
         N = \sum n_t, \qquad \mathrm{SE} = \sqrt{\textstyle\sum n_t^2}, \qquad
-        D = -\sum \langle u_t, g_t \rangle, \qquad
+        D = -\sum \langle u_{t-1}, g_{t-1} \rangle, \qquad
         O = \sum \langle u_{t-1}, g_t \rangle / m_{t-1} .
 
     :math:`u_{t-2}` knows the noise of neither gradient, so the mean of :math:`n_t` is
@@ -359,6 +362,7 @@ def robust_ct_agd(
             pooled=MotionSums(*[scalar] * 4) if pooling != "tensor" else None,
             alone=MotionSums(*[vector] * 4) if pooling != "all" else None,
             last_overlap=vector,
+            last_promise=vector,
             squared_gradients=scalar,
             steps=jnp.zeros((), jnp.int32),
             line=(
@@ -388,7 +392,6 @@ def robust_ct_agd(
         del extra_args
         start = step.epoch_step == 0
         ready = (memory.streak >= 2) & step.finite
-        raw = _raw(step)
         before = jnp.where(start, 0, evidence.last_overlap)
         even, odd = (
             per_tensor(_inner, updates, step.gradients)
@@ -401,7 +404,7 @@ def robust_ct_agd(
         terms = MotionSums(
             curvature=jnp.where(ready, change / scale, 0),
             squares=jnp.where(ready, jnp.square(change / scale), 0),
-            promise=jnp.where(ready, -per_tensor(_inner, raw, step.gradients), 0),
+            promise=jnp.where(ready, evidence.last_promise, 0),
             overlap=jnp.where(ready, overlap / scale, 0),
         )
         together = jax.tree.map(jnp.sum, terms)
@@ -418,6 +421,9 @@ def robust_ct_agd(
             pooled=add(evidence.pooled, together),
             alone=add(evidence.alone, terms),
             last_overlap=jnp.where(step.finite, overlap, 0),
+            last_promise=jnp.where(
+                step.finite, -per_tensor(_inner, _raw(step), step.gradients), 0
+            ),
             squared_gradients=accumulate(
                 evidence.squared_gradients, jnp.where(counted, square, 0), start
             ),

@@ -211,19 +211,18 @@ def robust_ct_agd(
         epoch.append((theta, g, raw, m, square))
 
         if t == steps_per_epoch - 1:
-            terms = []  # for t ≥ 2: n, -⟨u, g⟩ and ⟨u_{t-1}, g⟩ of every tensor
+            terms = []  # of every tensor, for t ≥ 2: the terms of N, D and O
             for s in range(2, len(epoch)):
-                g_before, (_, g_now, u_now, *_) = epoch[s - 1][1], epoch[s]
-                older, latest, m_before = (
+                older, (_, g_before, latest, m_before, _) = (
                     epoch[s - 2][2],
-                    epoch[s - 1][2],
-                    epoch[s - 1][3],
+                    epoch[s - 1],
                 )
+                g_now = epoch[s][1]
                 terms.append(
                     [
                         (
                             np.sum(older[i] * (g_now[i] - g_before[i])) / m_before[i],
-                            -np.sum(u_now[i] * g_now[i]),
+                            -np.sum(latest[i] * g_before[i]),
                             np.sum(latest[i] * g_now[i]) / m_before[i],
                         )
                         for i in tensors

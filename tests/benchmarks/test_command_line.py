@@ -63,6 +63,7 @@ def test_profiles_are_drawn_of_the_arms_that_all_have(tmp_path, capsys):
             workload=name,
             sgd=("backbone", run(0.5, 0.9)),
             ct_sgd=("paper", run(0.9, 0.9)),
+            **{f"sgd@0.{len(name)}": ("tuned", run(0.9, 0.9))},
             **({"adam": ("backbone", run(0.9))} if name == "digits_mlp" else {}),
         )
         paths.append(tmp_path / f"{name}.json")
@@ -70,7 +71,9 @@ def test_profiles_are_drawn_of_the_arms_that_all_have(tmp_path, capsys):
     out = tmp_path / "new" / "profile"
     assert command_line.main(["profile", *map(str, paths), "--out", str(out)]) == 0
     assert out.with_suffix(".png").is_file()
-    assert "adam" not in out.with_suffix(".svg").read_text().replace("adam_", "")
+    drawn = out.with_suffix(".svg").read_text()
+    assert "adam" not in drawn
+    assert "<!-- sgd, tuned -->" in drawn
     assert f"Wrote {out.with_suffix('.svg')}" in capsys.readouterr().out
 
 

@@ -2,8 +2,11 @@
 
 import json
 import re
+import shutil
 
-from benchmarks import findings, report
+import pytest
+
+from benchmarks import experiments, findings, recipes, report
 from tests.benchmarks.handmade import comparison, run
 
 
@@ -24,50 +27,144 @@ def write(folder, results, seconds):
     (folder / "timings.json").write_text(json.dumps({"arms": timings}))
 
 
-def test_answers_come_from_the_files(tmp_path):
+@pytest.fixture
+def folder(tmp_path):
+    """A folder of results without comparisons."""
+    memory = [{"options": "defaults", "state bytes per parameter": 20.0}]
+    (tmp_path / "overhead.json").write_text(json.dumps({"memory": memory}))
+    seconds = {"compile": 19.0, "runs": 2.0}
+    (tmp_path / "testbed").mkdir()
+    (tmp_path / "testbed" / "table.json").write_text(json.dumps({"seconds": seconds}))
+    shutil.copy(report.RESULTS / "recipes.json", tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def text(folder):
+    """The page on one comparison, in which one arm was tuned."""
     figures = {"gamma_at_min": [1.0] * 3, "observed": [0.25] * 3}
     results = comparison(
         sgd=("backbone", run(0.5, 0.8, 0.9)),
-        sgd__0=("tuned", run(0.9, 0.9, 0.9)),
-        ct_sgd=("paper", run(0.5, 0.9, 0.9, **figures)),
+        sgd__0=("tuned", run(0.1, 0.9, 0.9)),
+        ct_sgd=("paper", run(0.5, 0.8, 0.8, **figures)),
+        ct_sgd__0=("tuned", run(0.9, 0.9, 0.9, **figures)),
         schedule_control=("control", run(0.5, 0.9, 0.9)),
+        **{"sgd@1+average": ("tuned", run(0.5, 0.9, 0.9))},
     )
-    write(
-        tmp_path / "compare" / "digits_mlp",
-        results,
-        {"sgd": 1.0, "sgd@0": 1.0, "ct_sgd": 1.1, "schedule_control": 1.0},
+    path = folder / "compare" / "digits_mlp"
+    write(path, results, dict.fromkeys(results["arms"], 1.0) | {"ct_sgd": 1.1})
+    (path / "tuned").mkdir()
+    search = {"epochs": 12, "trials": {"sgd@0": 0.9, "sgd@1": 0.8}}
+    (path / "tuned" / "sgd.json").write_text(json.dumps(search))
+    return findings.page(folder)
+
+
+def section(text, title):
+    [found] = re.findall(rf"^##+ {re.escape(title)}\n\n(.*?)(?=^##|\Z)", text, MULTI)
+    return found
+
+
+MULTI = re.MULTILINE | re.DOTALL
+
+
+def test_savings(text):
+    literal = section(text, "Does literal CT-AGD save epochs against its backbone?")
+    assert literal.startswith(
+        "Faster in 0 of 1 case, level in 0, slower in 1; in 1 of these it never arrives"
     )
-    memory = [{"options": "defaults", "state bytes per parameter": 20.0}]
-    (tmp_path / "overhead.json").write_text(json.dumps({"memory": memory}))
-    text = findings.page(tmp_path)
-    saved = re.findall(
-        r"## (.*\?)\n\n(In .*)\n\n.*\n.*\n\| `digits_mlp` \| (.*?) \|", text
+    assert "| `digits_mlp` | never | – |" in literal
+    title = "Does tuned CT-AGD save epochs against a tuned backbone?"
+    tuned = section(text, title)
+    assert tuned.startswith("Faster in 1 of 1 case, level in 0, slower in 0.\n")
+    assert "| `ct_sgd`, tuned | `ct_adam`, tuned | `sgd+average`, tuned |" in tuned
+    assert "| `digits_mlp` | 50.0 % | – | 0.0 % |" in tuned
+
+
+def test_what_was_run(text):
+    assert "| `digits_mlp` | Digits | 1 | 3 | 6 | 1 | 2 | 12 |" in section(
+        text, "What was run"
     )
-    assert saved == [
-        (
-            "Does literal CT-AGD save epochs against its backbone?",
-            "In 1 of 1 comparisons; in 0 the reference arrives at the cutoff and "
-            "CT-AGD never does.",
-            "33.3 %",
-        ),
-        (
-            "Against a tuned backbone?",
-            "In 0 of 1 comparisons; in 0 the reference arrives at the cutoff and "
-            "CT-AGD never does.",
-            "−100.0 %",
-        ),
-        (
-            "Against the schedule without curvature?",
-            "In 0 of 1 comparisons; in 0 the reference arrives at the cutoff and "
-            "CT-AGD never does.",
-            "0.0 %",
-        ),
-    ]
+
+
+def test_the_profile(text):
+    profile = section(text, "Which arm is fast on how many workloads?")
+    assert profile.startswith("Over 1 workload: ")
+    assert "| `ct_sgd`, tuned | 100 % | 100 % | 100 % | 100 % | 0 % |" in profile
+    assert "| `sgd`, tuned | 0 % | 0 % | 100 % | 100 % | 0 % |" in profile
+    assert "| `ct_sgd` | 0 % | 0 % | 0 % | 0 % | 100 % |" in profile
+
+
+def test_trust_and_cost(text):
     assert "| `digits_mlp` | 25 % | 100 % |" in text
     assert "| `digits_mlp` | +10 % | 4 s |" in text
     assert "adds 20 bytes of state per float32 parameter" in text
-    assert "Not measured yet." in text
     assert "![Accuracy by epoch of every arm on digits_mlp]" in text
+
+
+def test_recipes(text):
+    found = section(text, "Accuracy, epochs and time on images")
+    [row] = re.findall(r"^\| ResNet-20 on CIFAR-10: L-BFGS .*", found, re.MULTILINE)
+    assert row.startswith(
+        "| ResNet-20 on CIFAR-10: L-BFGS | `python -m benchmarks compare --workload "
+        "cifar10_resnet20 --optimizers lbfgs --seeds 5` | one V100S, 32 GB | 57.0* | "
+    )
+    assert row.endswith(" | 82.79 ± 6.42 | 90.60 ± 29.50 | – | 16295.83 ± 3140.84 |")
+    assert "all rows in 21 s" in section(text, "The testbed")
+
+
+def test_a_recipe_s_status():
+    recipe = recipes.distinct()[0]
+    data = {
+        "hardware": "a GPU",
+        "workloads": {recipe.workload: {"batch_size": 128}},
+        "estimates": {recipe.key: {"hours": 2.95, "basis": "paper"}},
+        "dry_runs": {},
+    }
+
+    def status():
+        return list(findings._recipe(recipe, data).values())[2:5]
+
+    assert status() == ["a GPU", "3.0", "not yet"]
+    data["dry_runs"] = {recipe.key: {"batch_size": 128, "seconds": 30.6}}
+    assert status()[-1] == "pass, 31 s"
+    data["dry_runs"] = {recipe.key: {"batch_size": 2, "seconds": 30.6}}
+    assert status()[-1] == "pass, 31 s, batch of 2"
+
+
+def test_ablations_are_read_by_ingredient(folder):
+    results = comparison(
+        sgd=("backbone", run(0.5, 0.9)),
+        ct_sgd=("paper", run(0.1, 0.1)),
+        **{
+            "ct_sgd:quantile=0.5": ("control", run(0.9, 0.9)),
+            "ct_sgd:quantile=0.2": ("control", run(0.1, 0.1)),
+            "ct_sgd:eps=1e-08": ("control", run(0.2, 0.1)),
+        },
+    )
+    for kind in ("compare", "ablate"):
+        path = folder / kind / "digits_mlp"
+        write(path, results, dict.fromkeys(results["arms"], 1.0))
+    found = section(findings.page(folder), "Ablations on digits_mlp")
+    assert (
+        "SGD: 90.0 % at best, and the cutoff after 2.0 epochs. CT-AGD as it is: 10.0 % "
+        "at best, and the cutoff missed by 1 of 1 seeds. Of 3 changes 1 makes it "
+        "arrive sooner: `ct_sgd:quantile=0.5`."
+    ) in found
+    parts = found.split("**Quantile**")[1].split("**")[0]
+    quantile = [line for line in parts.splitlines() if line.startswith("| `")]
+    # The baseline comes first, with the paper's number of this group.
+    assert quantile == [
+        "| `ct_sgd` | 10.0 | ∞ | 1.0 | 90.23 ± 0.22 | 25.80 ± 1.25 |",
+        "| `ct_sgd:quantile=0.2` | 10.0 | ∞ | 1.0 | 90.16 ± 0.26 | 23.80 ± 3.21 |",
+        "| `ct_sgd:quantile=0.5` | 90.0 | 1.0 | 1.0 | 90.18 ± 0.11 | 35.80 ± 3.87 |",
+    ]
+    assert "paper" not in found.split("**Eps**")[1]
+    assert findings.INGREDIENTS.keys() == experiments.ABLATIONS.keys()
+
+
+def test_without_ablations(text):
+    found = section(text, "What does each ingredient contribute?")
+    assert found == "Not measured yet.\n\n"
 
 
 def test_the_page_is_that_of_the_results():

@@ -114,6 +114,15 @@ def test_profiles(figures, tmp_path):
         plots.plot_profile(comparisons, ["sgd"], tmp_path / "x", largest=1.0)
 
 
+def test_a_tuned_arm_has_its_colour_before_its_average(figures, tmp_path):
+    arms = {"sgd+average, tuned": run(1.0), "sgd, tuned": run(1.0)}
+    found = comparison(**{name: ("tuned", only) for name, only in arms.items()})
+    plots.plot_profile([found], list(arms), tmp_path / "profile")
+    [axes] = figures[0].axes
+    colors = {line.get_label(): line.get_color() for line in axes.lines}
+    assert colors["sgd, tuned"] == plots.styles({"sgd": "backbone"})["sgd"]["color"]
+
+
 def test_files_are_the_same_each_time(tmp_path):
     results = comparison(sgd=("backbone", run(0.5, 0.9)))
     contents = []

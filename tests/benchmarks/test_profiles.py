@@ -58,6 +58,34 @@ def test_ties_are_both_the_best():
     assert profiles.profile([tie], ["sgd", "adam"], [1.0]) == {"sgd": [1], "adam": [1]}
 
 
+def test_tuned_arms_are_one_arm_on_all_workloads():
+    one = comparison(
+        "one",
+        sgd=("backbone", *reach(4)),
+        sgd__85=("tuned", *reach(2)),
+        **{"sgd@85+average": ("tuned", *reach(3))},
+    )
+    two = comparison(
+        "two",
+        sgd=("backbone", *reach(1)),
+        sgd__23=("tuned", *reach(3)),
+        **{"sgd@23+average": ("tuned", *reach(2)), "lion": ("peer", *reach(1))},
+    )
+    found = [profiles.relabelled(results) for results in (one, two)]
+    arms = profiles.common_arms(found)
+    assert arms == ["sgd", "sgd, tuned", "sgd+average, tuned"]
+    assert profiles.ratios(found, arms) == {
+        "sgd": [2, 1],
+        "sgd, tuned": [1, 3],
+        "sgd+average, tuned": [1.5, 2],
+    }
+
+
+def test_tuned_arms_that_cannot_be_told_apart_keep_their_names():
+    both = comparison(sgd__1=("tuned", *reach(1)), sgd__2=("tuned", *reach(1)))
+    assert profiles.labels(both) == {"sgd@1": "sgd@1", "sgd@2": "sgd@2"}
+
+
 def test_bad_arguments(comparisons):
     with pytest.raises(ValueError, match="comparisons must not be empty"):
         profiles.ratios([], ["sgd"])
