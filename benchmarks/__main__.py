@@ -23,6 +23,7 @@ from benchmarks import (
     profiles,
     recipes,
     report,
+    sweeps,
     tables,
     trainer,
     tuning,
@@ -63,6 +64,7 @@ def parser() -> argparse.ArgumentParser:
     _add_compare(command("compare", _compare, "train every arm on every seed"))
     _add_tune(command("tune", _tune, "search the options of an arm"))
     _add_ablate(command("ablate", _ablate, "train CT-AGD with one thing changed"))
+    _add_sweep(command("sweep", _sweep, "a method over learning rates and epochs"))
     _add_profile(command("profile", _profile, "profiles over several comparisons"))
     _add_recipes(command("recipes", _recipes, "the commands behind the paper's tables"))
     command("report", _report, "rewrite the tables of README.md")
@@ -312,16 +314,64 @@ def _tune(options: argparse.Namespace, console: Console) -> int:
 
 
 def _add_ablate(parser: argparse.ArgumentParser) -> None:
-    _add_many(parser, "runs/ablate/WORKLOAD")
-    parser.add_argument(
-        "--seeds", type=int, default=5, help="runs an arm (%(default)s)"
+    _add_many(parser, "runs/ablate/WORKLOAD/OPTIMIZER")
+    add = parser.add_argument
+    add("--seeds", type=int, default=5, help="runs an arm (%(default)s)")
+    add(
+        "--optimizer",
+        default="ct_sgd",
+        help="what to change: ct_sgd or robust_sgd (%(default)s)",
     )
 
 
 def _ablate(options: argparse.Namespace, console: Console) -> int:
-    out = options.out or pathlib.Path("runs", "ablate", options.workload)
-    arms = experiments.ablation_arms()
+    arms = experiments.ablation_arms(options.optimizer)
+    folder = pathlib.Path("runs", "ablate", options.workload, options.optimizer)
+    out = options.out or folder
     return _run_and_show(options, arms, range(options.seeds), out, console)
+
+
+def _add_sweep(parser: argparse.ArgumentParser) -> None:
+    _add_many(parser, "runs/sweep/WORKLOAD")
+    add = parser.add_argument
+    add("--optimizer", default="robust_sgd", help="the method (%(default)s)")
+    add("--seeds", type=int, default=5, help="runs an arm (%(default)s)")
+    add(
+        "--factors",
+        nargs="+",
+        type=float,
+        default=[0.1, 0.3, 1.0, 3.0, 10.0],
+        metavar="F",
+        help="what the learning rate is multiplied by (%(default)s)",
+    )
+    add(
+        "--batch-sizes",
+        nargs="+",
+        type=int,
+        metavar="B",
+        help="examples in a batch, for epochs of several lengths (--batch-size)",
+    )
+
+
+def _sweep(options: argparse.Namespace, console: Console) -> int:
+    work = workloads.workload(options.workload)
+    out = options.out or pathlib.Path("runs", "sweep", work.name)
+    found = sweeps.sweep(
+        work.name,
+        options.optimizer,
+        options.factors,
+        options.batch_sizes or [options.batch_size or work.batch_size],
+        range(options.seeds),
+        out,
+        jobs=options.jobs,
+        console=console,
+        **_workload_options(options),
+    )
+    console.print(
+        tables.terminal(sweeps.rows(found), f"{work.name}, {found['method']}")
+    )
+    print(f"Wrote {out / 'sweep.json'}")
+    return 0
 
 
 def _add_profile(parser: argparse.ArgumentParser) -> None:

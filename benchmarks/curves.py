@@ -18,14 +18,24 @@ from ctagd_optax.testbed import Interval
 TOLERANCE = 0.05
 
 # The arm that each kind of arm is to be compared with: what it is built on.
-_BACKBONES = {
+BACKBONES = {
     "sgd": "sgd",
     "ct_sgd": "sgd",
     "ct_sgd_no_correction": "sgd",
     "schedule_control": "sgd",
     "sawtooth_control": "sgd",
+    "robust_sgd": "sgd",
     "adam": "adam",
     "ct_adam": "adam",
+    "sawtooth_adam_control": "adam",
+    "robust_adam": "adam",
+}
+# What an arm is measured against to tell curvature from its schedule.
+CONTROLS = {
+    "ct_sgd": "schedule_control",
+    "ct_sgd_no_correction": "schedule_control",
+    "robust_sgd": "sawtooth_control",
+    "robust_adam": "sawtooth_adam_control",
 }
 
 
@@ -197,15 +207,15 @@ def references(results: dict[str, Any], name: str) -> dict[str, str]:
     Returns:
       Names of arms by what they are: "backbone" is the optimizer it is built on,
       "tuned" the same with a tuned learning rate and no average of weights, "control"
-      for CT-AGD its schedule without curvature. What is not there is left out; a bare
-      backbone has none.
+      for CT-AGD its schedule without curvature, for our robust method the sawtooth.
+      What is not there is left out; a bare backbone has none.
     """
-    backbone = _BACKBONES.get(kind(name))
+    backbone = BACKBONES.get(kind(name))
     if backbone is None or results["arms"][name]["role"] == "backbone":
         return {}
     wanted = {"backbone": (backbone, "backbone"), "tuned": (backbone, "tuned")}
-    if is_curvature_tuned(name) and backbone == _BACKBONES["schedule_control"]:
-        wanted["control"] = ("schedule_control", "control")
+    if kind(name) in CONTROLS:
+        wanted["control"] = (CONTROLS[kind(name)], "control")
     found = {}
     for what, target in wanted.items():
         for other, arm in results["arms"].items():

@@ -35,6 +35,8 @@ _SERIES = {
     "gamma_max": "gamma_max",
     "gamma_at_min": "gamma_at_min",
     "observed": "observed",
+    "step_high": "step_high",
+    "step_low": "step_low",
 }
 
 
@@ -43,7 +45,7 @@ class Entry(NamedTuple):
 
     Attributes:
       spec: the optimizer.
-      role: why it is there: "backbone", "paper", "control", "tuned" or "peer".
+      role: why it is there: "backbone", "paper", "ours", "control", "tuned" or "peer".
     """
 
     spec: str
@@ -89,13 +91,42 @@ ABLATIONS = {
 }
 
 
-def ablation_arms() -> tuple[Entry, ...]:
-    """SGD, CT-AGD, and CT-AGD with one thing changed."""
-    return (
-        Entry("sgd", "backbone"),
-        Entry("ct_sgd", "paper"),
-        *(Entry(spec, "control") for specs in ABLATIONS.values() for spec in specs),
-    )
+# Of our robust method, each ingredient left out or changed.
+ROBUST_ABLATIONS = {
+    "prototype": ("robust_sgd:judge=peak,multiplier_max=10,target=1",),
+    "judged step": ("robust_sgd:judge=peak",),
+    "target": ("robust_sgd:target=1", "robust_sgd:target=2"),
+    "largest multiplier": ("robust_sgd:multiplier_max=10",),
+    "pooling": ("robust_sgd:pooling=tensor", "robust_sgd:pooling=mix"),
+    "standard error": ("robust_sgd:confidence=0",),
+    "descent": ("robust_sgd:require_descent=false",),
+    "dead zone": ("robust_sgd:first_threshold=1,threshold=1",),
+    "annealing": ("robust_sgd:annealing=linear", "robust_sgd:annealing=none"),
+    "guard": ("robust_sgd:guard=1e9",),
+    "parts of an epoch": ("robust_sgd:parts=4",),
+    "correction": ("robust_sgd:correction=none", "robust_sgd:correction=coordinate"),
+    "reach": (
+        "robust_sgd:correction_limit=0.25",
+        "robust_sgd:correction_limit=1",
+    ),
+}
+
+
+def ablation_arms(method: str = "ct_sgd") -> tuple[Entry, ...]:
+    """SGD, a method, and the method with one thing changed.
+
+    Args:
+      method: "ct_sgd", or "robust_sgd", which the sawtooth joins as its control.
+    """
+    if method == "ct_sgd":
+        first, ablations = (Entry("ct_sgd", "paper"),), ABLATIONS
+    elif method == "robust_sgd":
+        first = Entry("sawtooth_control", "control"), Entry("robust_sgd", "ours")
+        ablations = ROBUST_ABLATIONS
+    else:
+        raise ValueError(f"optimizer must be ct_sgd or robust_sgd, got {method!r}")
+    changed = (Entry(spec, "control") for specs in ablations.values() for spec in specs)
+    return (Entry("sgd", "backbone"), *first, *changed)
 
 
 def entry(spec: str) -> Entry:
@@ -106,7 +137,10 @@ def entry(spec: str) -> Entry:
     kind = curves.kind(spec)
     if kind in ("sgd", "adam"):
         return Entry(spec, "tuned")  # a backbone at another learning rate
-    return Entry(spec, "control" if curves.is_curvature_tuned(spec) else "peer")
+    if kind.startswith("robust_"):
+        return Entry(spec, "ours")
+    is_control = curves.is_curvature_tuned(spec) or kind.endswith("_control")
+    return Entry(spec, "control" if is_control else "peer")
 
 
 def standard_arms(work: Workload) -> tuple[Entry, ...]:

@@ -11,7 +11,7 @@ to the gradient. The peers from Optax have theirs as Optax defines it, decoupled
 import difflib
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -367,12 +367,29 @@ def _schedule_control(steps_per_epoch, *, curvature_min, **options):
     )
 
 
-def _sawtooth_control(steps_per_epoch, *, learning_rate, peak, **options):
-    def schedule(count):  # in t / T, as the paper anneals γ
-        fraction = (count % steps_per_epoch) / steps_per_epoch
-        return learning_rate * (peak - (peak - 1) * fraction)
+def _sawtooth(backbone: Callable[..., optax.GradientTransformation]) -> Callable:
+    def make(steps_per_epoch, *, learning_rate, peak, **options):
+        def schedule(count):  # in t / T, as the paper anneals γ
+            fraction = (count % steps_per_epoch) / steps_per_epoch
+            return learning_rate * (peak - (peak - 1) * fraction)
 
-    return _sgd(steps_per_epoch, learning_rate=schedule, **options)
+        return backbone(steps_per_epoch, learning_rate=schedule, **options)
+
+    return make
+
+
+def _robust(
+    backbone: Callable[..., optax.GradientTransformation], names: Sequence[str]
+) -> Callable:
+    def make(steps_per_epoch, *, parts, **options):
+        settings = {name: options.pop(name) for name in names}
+        return ctagd_optax.robust_ct_agd(
+            backbone(steps_per_epoch, **settings),
+            max(steps_per_epoch // parts, 1),
+            **options,
+        )
+
+    return make
 
 
 def _peer(function: Callable[..., optax.GradientTransformation]) -> Callable:
@@ -429,6 +446,24 @@ _CORRECTION: dict[str, Value] = {
     "correction_gradient": "average",
 }
 
+_ROBUST: dict[str, Value] = {
+    "parts": 1,
+    "pooling": "all",
+    "judge": "mean",
+    "target": 1.5,
+    "confidence": 1.0,
+    "require_descent": True,
+    "first_threshold": 0.5,
+    "threshold": 0.25,
+    "growth": 3.0,
+    "multiplier_min": 0.1,
+    "multiplier_max": 30.0,
+    "annealing": "rate",
+    "guard": 4.0,
+    "correction": "tensor",
+    "correction_limit": 0.5,
+}
+
 _KINDS: dict[str, _Kind] = {
     "sgd": _Kind("SGD with momentum, as the paper sets it", _sgd, _SGD, _parameters),
     "adam": _Kind("Adam, as the paper sets it", _adam, _ADAM, _parameters),
@@ -469,8 +504,26 @@ _KINDS: dict[str, _Kind] = {
     ),
     "sawtooth_control": _Kind(
         "Control: SGD whose learning rate falls from ×10 to ×1 in each epoch",
-        _sawtooth_control,
+        _sawtooth(_sgd),
         _SGD | {"peak": 10.0},
+        _parameters,
+    ),
+    "sawtooth_adam_control": _Kind(
+        "Control: Adam whose learning rate falls from ×10 to ×1 in each epoch",
+        _sawtooth(_adam),
+        _ADAM | {"peak": 10.0},
+        _parameters,
+    ),
+    "robust_sgd": _Kind(
+        "Our robust method around SGD, as the paper sets it",
+        _robust(_sgd, tuple(_SGD)),
+        _SGD | _ROBUST,
+        _parameters,
+    ),
+    "robust_adam": _Kind(
+        "Our robust method around Adam, as the paper sets it",
+        _robust(_adam, tuple(_ADAM)),
+        _ADAM | _ROBUST,
         _parameters,
     ),
     "adamw": _Kind("AdamW", _peer(optax.adamw), _ADAM, _parameters),

@@ -24,12 +24,15 @@ _COLORS = {
     "ct_sgd_no_correction": "#E69F00",
     "schedule_control": "#7F7F7F",
     "sawtooth_control": "#000000",
+    "robust_sgd": "#56B4E9",
+    "robust_adam": "#F0E442",
 }
 # All others have a marker, too, as there are not enough colours to tell them apart by.
-_SPARE = ("#56B4E9", "#8C564B", "#9467BD", "#A6A61A", "#2F4B7C", "#E377C2", "#1B7837")
+_SPARE = ("#17BECF", "#8C564B", "#9467BD", "#A6A61A", "#2F4B7C", "#E377C2", "#1B7837")
 _MARKERS = "os^DvPXh"  # one more than colours: pairs come back only after 56 arms
 _ROLES = {
     "paper": {"linestyle": "-", "linewidth": 2.4, "zorder": 4},
+    "ours": {"linestyle": "-", "linewidth": 2.4, "zorder": 4},
     "backbone": {"linestyle": "-", "linewidth": 1.8, "zorder": 3},
     "tuned": {
         "linestyle": (0, (5, 1, 1, 1)),

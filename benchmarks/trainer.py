@@ -512,12 +512,12 @@ class Run:
             row["refreshed_loss"], row["refreshed_accuracy"] = self.evaluate(
                 state, stats
             )
-        lowest = self.arm.options.get("curvature_min", 0.0)
+        lowest = self.arm.options.get("curvature_min")
         return {**row, **curvature_figures(state, lowest)}
 
 
 def curvature_figures(
-    state: TrainState, curvature_min: float = 0.0
+    state: TrainState, curvature_min: float | None = None
 ) -> dict[str, float]:
     """CT-AGD's γ and trust figures, over the tensors; nothing for other optimizers."""
 
@@ -528,16 +528,20 @@ def curvature_figures(
         return {}
     rows = ctagd_optax.curvature_report(state.opt_state, state.params)
     gammas = [row.gamma for row in rows]
-    means = ("observed", "clamped_low", "clamped_high", "relative_correction")
-    return {
+    told = ("path", "shape", "gamma", "left_out")
+    means = [name for name in rows[0]._fields if name not in told]
+    figures = {
         "gamma_min": min(gammas),
         "gamma_median": float(np.median(gammas)),
         "gamma_max": max(gammas),
-        "gamma_at_min": float(np.mean([g <= 1.001 * curvature_min for g in gammas])),
         **{
             name: float(np.mean([getattr(row, name) for row in rows])) for name in means
         },
     }
+    if curvature_min is not None:
+        lowest = [gamma <= 1.001 * curvature_min for gamma in gammas]
+        figures["gamma_at_min"] = float(np.mean(lowest))
+    return figures
 
 
 def train(
@@ -722,7 +726,7 @@ def _running(
 ) -> dict[str, Any]:
     """Figures within an epoch."""
     done = (step - 1) % steps_per_epoch + 1
-    shown = ("gamma_min", "gamma_max", "observed")
+    shown = ("gamma_min", "gamma_max", "observed", "step_high")
     return {
         "train_loss": float(state.loss) / done,
         "train_accuracy": float(state.accuracy) / done,

@@ -1,0 +1,181 @@
+"""A method against its backbone over learning rates and lengths of an epoch.
+
+A wrapper that finds its own step length must not lose where the backbone's learning
+rate is already right, or too high. So each cell of the sweep has its own level, the
+accuracy at which the bare backbone ends there, and counts the epochs to it.
+"""
+
+import pathlib
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks import curves, experiments, optimizers, tables
+from benchmarks.files import write_json
+from benchmarks.workloads import workload
+
+
+def arms(spec: str, factors: Sequence[float]) -> list[dict[str, str]]:
+    """The arms of each learning rate: backbone, control and the method.
+
+    Args:
+      spec: the method, an arm with a backbone and a control.
+      factors: what the backbone's learning rate is multiplied by.
+
+    Returns:
+      For each factor, names of arms by what they are.
+
+    Examples:
+      >>> from benchmarks import sweeps
+      >>> sweeps.arms("robust_sgd", [10.0])[0]["backbone"]
+      'sgd@0.1'
+    """
+    kind = curves.kind(spec)
+    if kind not in curves.BACKBONES or kind not in curves.CONTROLS:
+        raise ValueError(
+            f"optimizer must be one of {', '.join(curves.CONTROLS)}; got {spec!r}"
+        )
+    names = {
+        "backbone": curves.BACKBONES[kind],
+        "control": curves.CONTROLS[kind],
+        "method": spec,
+    }
+
+    def at(name: str, factor: float) -> str:
+        rate = optimizers.arm(name).options["learning_rate"] * factor
+        base, _, options = name.partition(":")
+        return optimizers.arm(f"{base}@{rate:g}" + (options and f":{options}")).name
+
+    return [{what: at(name, f) for what, name in names.items()} for f in factors]
+
+
+def sweep(
+    name: str,
+    spec: str,
+    factors: Sequence[float],
+    batch_sizes: Sequence[int],
+    seeds: Sequence[int],
+    out: pathlib.Path,
+    *,
+    jobs: int = 1,
+    console: Console,
+    **options: Any,
+) -> dict[str, Any]:
+    """Trains all arms of all cells, and writes ``out/sweep.json``.
+
+    Args:
+      name: the workload.
+      spec: the method.
+      factors: what the backbone's learning rate is multiplied by.
+      batch_sizes: examples in a batch, which set the steps of an epoch.
+      seeds: the seeds.
+      out: folder for the runs and the file.
+      jobs: runs at once.
+      console: shows how far it is.
+      **options: further options of :class:`benchmarks.trainer.Config`.
+
+    Returns:
+      What the file holds.
+    """
+    cells = []
+    rates = arms(spec, factors)
+    entries = [
+        experiments.Entry(arm, "peer") for rate in rates for arm in rate.values()
+    ]
+    for batch_size in batch_sizes:
+        results, _ = experiments.compare(
+            name,
+            entries,
+            seeds,
+            out / f"batch_{batch_size}",
+            jobs=jobs,
+            console=console,
+            **{**options, "batch_size": batch_size},
+        )
+        cells += [cell(results, names) for names in rates]
+    found = {
+        "workload": workload(name).name,
+        "method": optimizers.arm(spec).name,
+        "seeds": list(seeds),
+        "cells": cells,
+    }
+    write_json(out / "sweep.json", found)
+    return found
+
+
+def cell(results: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    """What came out at one learning rate and length of an epoch.
+
+    Args:
+      results: a comparison that has the arms.
+      names: the arms by what they are, as :func:`arms` gives them.
+
+    Returns:
+      The level, which is the mean of the accuracies with which the backbone's runs
+      end, None if one diverged; and for each arm the epochs that each seed needs to it
+      (None: never) and the seeds that diverged.
+    """
+    runs = {what: results["arms"][arm]["runs"] for what, arm in names.items()}
+    broken = {
+        what: sum(run["failed_step"] is not None for run in each)
+        for what, each in runs.items()
+    }
+    level = None
+    if not broken["backbone"]:
+        level = statistics.fmean(run["accuracy"][-1] for run in runs["backbone"])
+
+    def reached(run: dict[str, Any]) -> int | None:
+        epochs = curves.epochs_to(level, run["accuracy"])
+        return int(epochs) if epochs < float("inf") else None
+
+    return {
+        "steps_per_epoch": results["steps_per_epoch"],
+        "epochs": results["epochs"],
+        "arms": names,
+        "level": level,
+        "reached": {
+            what: None if level is None else [reached(run) for run in each]
+            for what, each in runs.items()
+        },
+        "ends": {
+            what: [run["accuracy"][-1] if run["accuracy"] else None for run in each]
+            for what, each in runs.items()
+        },
+        "diverged": broken,
+    }
+
+
+def rows(found: dict[str, Any]) -> list[dict[str, str]]:
+    """The rows of the table of a sweep."""
+
+    def epochs(one: dict[str, Any], what: str) -> str:
+        if one["diverged"][what]:
+            return f"diverged ({one['diverged'][what]} of {len(found['seeds'])})"
+        counts = one["reached"][what]
+        if counts is None:
+            return tables.NOTHING
+        missed = counts.count(None)
+        if missed:
+            return f"∞ ({missed} of {len(counts)} missed)"
+        return f"{statistics.fmean(counts):.1f}"
+
+    def end(values: list[float | None]) -> str:
+        known = [value for value in values if value is not None]
+        mean = statistics.fmean(known) if len(known) == len(values) else None
+        return tables.NOTHING if mean is None else f"{100 * mean:.1f}"
+
+    return [
+        {
+            "steps an epoch": str(one["steps_per_epoch"]),
+            "backbone": f"`{one['arms']['backbone']}`",
+            "its end, %": end([one["level"]]),
+            **{
+                f"epochs to it: {what}": epochs(one, what)
+                for what in ("backbone", "control", "method")
+            },
+            "method's end, %": end(one["ends"]["method"]),
+        }
+        for one in found["cells"]
+    ]
