@@ -36,7 +36,7 @@ from ctagd_optax._transform import (
 class MotionSums(NamedTuple):
     """Inner products along the motion, summed over the steps of an epoch.
 
-    Each is a scalar for all tensors together, or a vector with one entry per tensor.
+    Each is a vector, with one entry for all tensors together or one per tensor.
 
     Attributes:
       curvature: N, the sum of n_t, which is u_{t-2}ᵀ H u_{t-1} on average.
@@ -129,8 +129,8 @@ class RobustEvidence(NamedTuple):
       alone: sums per tensor; None if all are judged together.
       last_overlap: for each tensor, ⟨u_{t-1}, g_t⟩ of the last step.
       last_promise: for each tensor, -⟨u_t, g_t⟩ of the last step.
-      squared_gradients: Σ ‖g‖² over the steps with finite gradients.
-      steps: the number of those.
+      squared_gradients: Σ ‖g‖² over the steps with finite gradients; one entry.
+      steps: the number of those; one entry.
       line: evidence for the correction; None without one.
     """
 
@@ -357,14 +357,14 @@ def robust_ct_agd(
     def init(params):
         tensors = len(jax.tree.leaves(params))
         vector = jnp.zeros((tensors,), jnp.float32)
-        scalar = jnp.zeros((), jnp.float32)
+        pooled = jnp.zeros((1,), jnp.float32)
         evidence = RobustEvidence(
-            pooled=MotionSums(*[scalar] * 4) if pooling != "tensor" else None,
+            pooled=MotionSums(*[pooled] * 4) if pooling != "tensor" else None,
             alone=MotionSums(*[vector] * 4) if pooling != "all" else None,
             last_overlap=vector,
             last_promise=vector,
-            squared_gradients=scalar,
-            steps=jnp.zeros((), jnp.int32),
+            squared_gradients=pooled,
+            steps=jnp.zeros((1,), jnp.int32),
             line=(
                 _no_line(params, coordinates, accumulator_dtype)
                 if correction != "none"
@@ -407,7 +407,7 @@ def robust_ct_agd(
             promise=jnp.where(ready, evidence.last_promise, 0),
             overlap=jnp.where(ready, overlap / scale, 0),
         )
-        together = jax.tree.map(jnp.sum, terms)
+        together = jax.tree.map(lambda x: jnp.sum(x, keepdims=True), terms)
         together = together._replace(squares=jnp.square(together.curvature))
 
         def add(sums, new):
@@ -523,7 +523,8 @@ def _inner(x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def _square(tree: Any) -> jax.Array:
-    return jnp.sum(per_tensor(lambda x: _inner(x, x), tree))
+    """‖x‖² over all tensors, a vector of one entry."""
+    return jnp.sum(per_tensor(lambda x: _inner(x, x), tree), keepdims=True)
 
 
 def _no_line(params: optax.Params, coordinates: bool, dtype: DTypeLike | None) -> Line:

@@ -44,15 +44,20 @@ WRAPPED = tuple(
     {
         "opt_name": name,
         "opt_kwargs": {"learning_rate": learning_rate},
-        "wrapper_name": "ct_agd",
-        "wrapper_kwargs": WRAPPER,
+        "wrapper_name": wrapper,
+        "wrapper_kwargs": options,
     }
     for name, learning_rate in (("sgd", 1e-3), ("adam", 1e-2))
+    for wrapper, options in (
+        ("ct_agd", WRAPPER),
+        ("robust_ct_agd", {"steps_per_epoch": 50}),
+    )
 )
 OPTIMIZERS = {
     "ct_sgd": ctagd_optax.ct_sgd(**SGD),
     "ct_adam": ctagd_optax.ct_adam(**ADAM),
     "ct_agd": ctagd_optax.ct_agd(optax.sgd(1.0), 2, unobserved="skip"),
+    "robust_ct_agd": ctagd_optax.robust_ct_agd(optax.adam(1.0), 3),
     "ct_agd_algorithm": ctagd_optax.ct_agd(
         optax.adam(1.0),
         steps_per_epoch=1,
@@ -106,7 +111,12 @@ def load(suite):
     home = importlib.import_module(
         "optax._src.alias" if suite == "alias" else "optax.contrib"
     )
-    for factory in (ctagd_optax.ct_sgd, ctagd_optax.ct_adam, ctagd_optax.ct_agd):
+    for factory in (
+        ctagd_optax.ct_sgd,
+        ctagd_optax.ct_adam,
+        ctagd_optax.ct_agd,
+        ctagd_optax.robust_ct_agd,
+    ):
         setattr(home, factory.__name__, factory)
     with (
         mock.patch.object(parameterized, "product", product_of_ours),

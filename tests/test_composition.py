@@ -29,6 +29,14 @@ def ct_sgd(**options):
     return ctagd_optax.ct_agd(optax.sgd(0.02), T, **options)
 
 
+def robust(**options):
+    """The robust method, which finds that these steps may be longer."""
+    return ctagd_optax.robust_ct_agd(optax.sgd(0.02), T, **options)
+
+
+both = pytest.mark.parametrize("wrapped", [ct_sgd, robust])
+
+
 def assert_close(actual, expected, **tolerance):
     jax.tree.map(
         functools.partial(np.testing.assert_allclose, **tolerance), actual, expected
@@ -136,16 +144,18 @@ def test_learning_rate_schedule():
     assert_close(updates, jax.tree.map(jnp.zeros_like, updates))
 
 
-def test_multi_steps_counts_optimizer_steps():
-    opt = optax.MultiSteps(ct_sgd(), every_k_schedule=3)
+@both
+def test_multi_steps_counts_optimizer_steps(wrapped):
+    opt = optax.MultiSteps(wrapped(), every_k_schedule=3)
     params, state = problems.train(opt, problems.params(), 3 * T * 4)
     assert optax.tree.get(state, "epoch") == 4
-    plain, _ = problems.train(ct_sgd(), problems.params(), 4 * T)
+    plain, _ = problems.train(wrapped(), problems.params(), 4 * T)
     assert_close(params, plain, rtol=1e-5)
 
 
-def test_masked():
-    opt = optax.masked(ct_sgd(), {"w": True, "b": False})
+@both
+def test_masked(wrapped):
+    opt = optax.masked(wrapped(), {"w": True, "b": False})
     params = problems.params()
     state = opt.init(params)
     updates, state = opt.update(params, state, params)
@@ -154,9 +164,10 @@ def test_masked():
     assert_close(updates["w"], -0.02 * params["w"], rtol=1e-6)
 
 
-def test_partition():
+@both
+def test_partition(wrapped):
     opt = optax.partition(
-        {"curved": ct_sgd(), "plain": optax.sgd(0.02)}, {"w": "curved", "b": "plain"}
+        {"curved": wrapped(), "plain": optax.sgd(0.02)}, {"w": "curved", "b": "plain"}
     )
     params, state = assert_trains(opt)
     assert optax.tree.get(state, "gamma").shape == (1,)
@@ -197,8 +208,18 @@ def test_inject_hyperparams_into_the_wrapper():
     )
 
 
-def test_apply_if_finite():
-    opt = optax.apply_if_finite(ct_sgd(), max_consecutive_errors=3)
+def test_inject_hyperparams_into_the_robust_wrapper():
+    factory = optax.inject_hyperparams(
+        ctagd_optax.robust_ct_agd, static_args="require_descent"
+    )
+    params, _ = assert_trains(factory(optax.sgd(0.02), T, growth=2.0))
+    plain, _ = problems.train(robust(growth=2.0), problems.params(), 4 * T)
+    assert_close(params, plain, rtol=1e-4, atol=1e-6)
+
+
+@both
+def test_apply_if_finite(wrapped):
+    opt = optax.apply_if_finite(wrapped(), max_consecutive_errors=3)
     params, state = assert_trains(opt)
     bad = jax.tree.map(lambda p: p * jnp.nan, params)
     updates, after = opt.update(bad, state, params)
@@ -241,10 +262,11 @@ def test_reduce_on_plateau():
     assert optax.tree.get(state, "scale") < 1e-3
 
 
-def test_nnx_optimizer_forwards_extra_arguments():
+@both
+def test_nnx_optimizer_forwards_extra_arguments(wrapped):
     model = nnx.Linear(3, 2, rngs=nnx.Rngs(0), param_dtype=jnp.float32)
     x, y = jnp.ones((8, 3), jnp.float32), jnp.zeros((8, 2), jnp.float32)
-    opt = nnx.Optimizer(model, ct_sgd(), wrt=nnx.Param)
+    opt = nnx.Optimizer(model, wrapped(), wrt=nnx.Param)
 
     @nnx.jit
     def step(model, opt, epoch_end):
@@ -260,13 +282,14 @@ def test_nnx_optimizer_forwards_extra_arguments():
     assert "kernel" in str(report)
 
 
-def test_linen_train_state():
+@both
+def test_linen_train_state(wrapped):
     model = linen.Dense(2)
     x, y = jnp.ones((8, 3), jnp.float32), jnp.zeros((8, 2), jnp.float32)
     state = TrainState.create(
         apply_fn=model.apply,
         params=model.init(jax.random.key(0), x)["params"],
-        tx=ct_sgd(),
+        tx=wrapped(),
     )
 
     @jax.jit
@@ -286,9 +309,10 @@ def test_linen_train_state():
     assert [row.path for row in rows] == ["bias", "kernel"]
 
 
-def test_trees_with_none():
+@both
+def test_trees_with_none(wrapped):
     params = {"layer": (jnp.ones(3), None), "static": None}
-    opt = ct_sgd()
+    opt = wrapped()
     state = opt.init(params)
     for _ in range(2 * T):
         updates, state = opt.update(params, state, params)
@@ -309,9 +333,10 @@ def test_complex_parameters_in_two_parts():
     assert optax.tree.get(state, "gamma").shape == (2,)
 
 
-def test_scan_equals_a_python_loop():
-    scanned, scanned_state = problems.train(ct_sgd(), problems.params(), 3 * T)
-    opt, params = ct_sgd(), problems.params()
+@both
+def test_scan_equals_a_python_loop(wrapped):
+    scanned, scanned_state = problems.train(wrapped(), problems.params(), 3 * T)
+    opt, params = wrapped(), problems.params()
     state = opt.init(params)
     for _ in range(3 * T):
         updates, state = opt.update(jax.grad(problems.loss)(params), state, params)
@@ -320,8 +345,9 @@ def test_scan_equals_a_python_loop():
     assert_close(state, scanned_state, rtol=1e-4, atol=1e-5)
 
 
-def test_vmap_over_seeds_keeps_the_counter_unbatched():
-    opt = ct_sgd()
+@both
+def test_vmap_over_seeds_keeps_the_counter_unbatched(wrapped):
+    opt = wrapped()
     seeds = 4
     params = jax.tree.map(
         lambda p: jnp.stack([p * (1 + 0.1 * s) for s in range(seeds)]),
@@ -374,9 +400,16 @@ def test_gradient_through_updates(unobserved):
     np.testing.assert_allclose(run(0.05)[1], difference, rtol=1e-4)
 
 
-@pytest.mark.parametrize("preset", [ctagd_optax.ct_sgd, ctagd_optax.ct_adam])
-def test_donation_of_params_and_state(preset):
-    opt = preset(0.01, steps_per_epoch=T)
+@pytest.mark.parametrize(
+    "opt",
+    [
+        ctagd_optax.ct_sgd(0.01, steps_per_epoch=T),
+        ctagd_optax.ct_adam(0.01, steps_per_epoch=T),
+        ctagd_optax.robust_ct_agd(optax.sgd(0.01, momentum=0.5), T),
+    ],
+    ids=["ct_sgd", "ct_adam", "robust"],
+)
+def test_donation_of_params_and_state(opt):
 
     def step(params, state):
         updates, state = opt.update(jax.grad(problems.loss)(params), state, params)
@@ -399,24 +432,33 @@ def test_tree_get_finds_every_field():
     np.testing.assert_array_equal(optax.tree.get(state, "gamma"), [1.0, 1.0])
 
 
-def test_init_from_shapes_alone():
+@both
+def test_init_from_shapes_alone(wrapped):
     shapes = jax.eval_shape(problems.params)
-    abstract = jax.eval_shape(ct_sgd().init, shapes)
-    concrete = ct_sgd().init(problems.params())
+    abstract = jax.eval_shape(wrapped().init, shapes)
+    concrete = wrapped().init(problems.params())
     assert jax.tree.map(jnp.shape, concrete) == jax.tree.map(
         lambda s: s.shape, abstract
     )
-    assert jax.tree.structure(ct_sgd().init(shapes)) == jax.tree.structure(concrete)
+    assert jax.tree.structure(wrapped().init(shapes)) == jax.tree.structure(concrete)
 
 
-def test_traced_steps_per_epoch():
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        functools.partial(ctagd_optax.ct_agd, curvature_min=0.5),
+        ctagd_optax.robust_ct_agd,
+    ],
+    ids=["literal", "robust"],
+)
+def test_traced_steps_per_epoch(wrapper):
     @jax.jit
     def run(steps_per_epoch):
-        opt = ctagd_optax.ct_agd(optax.sgd(0.02), steps_per_epoch, curvature_min=0.5)
+        opt = wrapper(optax.sgd(0.02), steps_per_epoch)
         return problems.train(opt, problems.params(), 12)
 
     for steps_per_epoch in (3, 4):
         params, state = run(steps_per_epoch)
-        opt = ctagd_optax.ct_agd(optax.sgd(0.02), steps_per_epoch, curvature_min=0.5)
+        opt = wrapper(optax.sgd(0.02), steps_per_epoch)
         assert_close(params, problems.train(opt, problems.params(), 12)[0], rtol=1e-6)
         assert state.epoch == 12 // steps_per_epoch

@@ -31,13 +31,23 @@ def make_params():
     }
 
 
+BACKBONE = optax.sgd(0.02, momentum=0.5)
+
+
 @pytest.mark.parametrize(
-    ("axis_type", "unobserved"), [(AxisType.Auto, "clamp"), (AxisType.Explicit, "skip")]
+    ("axis_type", "opt"),
+    [
+        (AxisType.Auto, ctagd_optax.ct_agd(BACKBONE, 4, curvature_min=0.5)),
+        (
+            AxisType.Explicit,
+            ctagd_optax.ct_agd(BACKBONE, 4, curvature_min=0.5, unobserved="skip"),
+        ),
+        (AxisType.Auto, ctagd_optax.robust_ct_agd(BACKBONE, 4)),
+        (AxisType.Explicit, ctagd_optax.robust_ct_agd(BACKBONE, 4)),
+    ],
+    ids=["auto-clamp", "explicit-skip", "auto-robust", "explicit-robust"],
 )
-def test_sharded_like_the_parameters(axis_type, unobserved):
-    opt = ctagd_optax.ct_agd(
-        optax.sgd(0.02, momentum=0.5), 4, curvature_min=0.5, unobserved=unobserved
-    )
+def test_sharded_like_the_parameters(axis_type, opt):
     params = make_params()
     mesh = jax.make_mesh((8,), ("x",), axis_types=(axis_type,))
     shardings = {k: NamedSharding(mesh, spec) for k, spec in SPECS.items()}
