@@ -11,15 +11,17 @@ import optax
 from jax.core import Tracer
 from jax.typing import ArrayLike, DTypeLike
 
-from ctagd_optax import _curvature
 from ctagd_optax._annealing import Annealing, get_annealing
 from ctagd_optax._curvature import (
     CurvatureEstimate,
     CurvatureEstimator,
     accumulate,
     accumulators,
+    check_choice,
+    counters,
 )
 from ctagd_optax._quantile import quantiles
+from ctagd_optax._secant import secant
 from ctagd_optax._transform import (
     Method,
     Step,
@@ -59,8 +61,9 @@ class CTAGDEvidence(NamedTuple):
 
     Attributes:
       curvature: evidence of the curvature estimator.
-      gradient_sum: Σ t·g; None for ``correction_gradient="last"``.
-      gradient_weight: Σ t for each tensor; None for ``correction_gradient="last"``.
+      gradient_sum: Σ t·g; None for ``correction_gradient="last"``, and where the
+        estimator has a mean gradient.
+      gradient_weight: Σ t for each tensor; None where gradient_sum is.
     """
 
     curvature: Any
@@ -122,7 +125,7 @@ def close_epoch(
       >>> print(gamma, correction, info.observed)
       [2.4] [ 0.    -0.25  -0.125 -0.005] [0.75]
     """
-    _check_choice("unobserved", unobserved, ("clamp", "skip"))
+    check_choice("unobserved", unobserved, ("clamp", "skip"))
     # Sums that overflowed both ways are no evidence.
     observed = jax.tree.map(
         lambda h, o: o & ~jnp.isnan(h), estimate.value, estimate.observed
@@ -208,7 +211,8 @@ def ct_agd(
 
     ``update(gradients, state, params)`` needs ``params``. It also takes ``epoch_end``,
     a boolean that may be traced: True closes the epoch at this step and False keeps it
-    open, whatever the counter says. All other extra arguments go to the backbone.
+    open, whatever the counter says. All other extra arguments go to the backbone and to
+    the estimator.
 
     The defaults are the paper's, to the letter. They are bold: where there is little
     evidence, γ falls to :math:`\lambda_{\min}` and the learning rate rises a
@@ -225,12 +229,15 @@ def ct_agd(
       eps: :math:`\varepsilon`, the smallest step of a coordinate that counts as
         evidence; also added to the denominators of the averages.
       correction_gradient: :math:`\tilde g`: "average" is the epoch's gradients weighted
-        by t, "last" the last one, which needs no memory.
+        by t, or the estimator's own mean where it has one (:func:`regression`); "last"
+        the last one, which needs no memory.
       annealing: "linear" (above), "exponential" (:math:`1 + (\gamma_k - 1)\, 2^{-t}`),
         "none" (:math:`\gamma_k`), or a function of the vector :math:`\gamma_k`, the
         fraction :math:`t/T` (at most 1) and :math:`t` that returns
         :math:`\gamma_{k,t}`.
-      estimator: estimator of the Hessian's diagonal; None is :func:`secant`.
+      estimator: estimator of the Hessian's diagonal: :func:`secant` (None),
+        :func:`instrumental`, :func:`regression`, :func:`same_batch` or
+        :func:`hutchinson`; the last two take extra arguments of ``update``.
       unobserved: what a coordinate without evidence gets: "clamp" is the paper's
         formula, by which it has the curvature :math:`\lambda_{\min}`; "skip" leaves it
         out of the correction and of the quantile.
@@ -270,14 +277,14 @@ def ct_agd(
             f"got {type(backbone).__name__}"
         )
     if estimator is None:
-        estimator = _curvature.secant()
+        estimator = secant()
     elif not isinstance(estimator, CurvatureEstimator):
         raise TypeError(
             "estimator must be a CurvatureEstimator such as ctagd_optax.secant(), got "
             f"{type(estimator).__name__}"
         )
-    _check_choice("correction_gradient", correction_gradient, ("average", "last"))
-    _check_choice("unobserved", unobserved, ("clamp", "skip"))
+    check_choice("correction_gradient", correction_gradient, ("average", "last"))
+    check_choice("unobserved", unobserved, ("clamp", "skip"))
     _check_numbers(
         steps_per_epoch, correction_rate, curvature_min, curvature_max, quantile, eps
     )
@@ -289,14 +296,15 @@ def ct_agd(
             f"{jnp.dtype(accumulator_dtype).name}"
         )
 
+    summing = correction_gradient == "average" and estimator.mean_gradient is None
+
     def init(params: optax.Params) -> tuple[CTAGDEvidence, Any, CurvatureInfo]:
         tensors = len(jax.tree.leaves(params))
-        average = correction_gradient == "average"
         curvature, memory = estimator.init(params, accumulator_dtype)
         evidence = CTAGDEvidence(
             curvature=curvature,
-            gradient_sum=accumulators(params, accumulator_dtype) if average else None,
-            gradient_weight=jnp.zeros((tensors,), jnp.float32) if average else None,
+            gradient_sum=accumulators(params, accumulator_dtype) if summing else None,
+            gradient_weight=counters(params, jnp.float32) if summing else None,
         )
         return (
             evidence,
@@ -320,7 +328,7 @@ def ct_agd(
         curvature = estimator.observe(
             evidence.curvature, memory, step, eps, **extra_args
         )
-        if correction_gradient == "last":
+        if not summing:
             return CTAGDEvidence(curvature, None, None)
         start = step.epoch_step == 0
         weight = jnp.where(step.finite, step.epoch_step, 0).astype(jnp.float32)
@@ -341,6 +349,8 @@ def ct_agd(
             return map_with_index(
                 lambda i, g: jnp.where(step.finite[i], g, 0), step.gradients
             )
+        if estimator.mean_gradient is not None:
+            return estimator.mean_gradient(evidence.curvature)
 
         dtype = widest(evidence.gradient_sum)
         weights = evidence.gradient_weight.astype(dtype) + jnp.asarray(eps, dtype)
@@ -418,13 +428,6 @@ def _relative_norms(tree: Any, reference: Any) -> jax.Array:
 
     size, scale = per_tensor(norm, tree), per_tensor(norm, reference)
     return jnp.where(size == 0, 0, size / scale)
-
-
-def _check_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ValueError(
-            f"{name} must be one of {', '.join(map(repr, known))}; got {value!r}"
-        )
 
 
 def _concrete(value: Any) -> float | None:

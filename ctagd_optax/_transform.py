@@ -187,7 +187,7 @@ def curvature_tuned(
         updates = _divide(updates, gamma)
 
         start = t == 0
-        finite = per_tensor(_all_finite, gradients, dtype=jnp.bool_)
+        finite = per_tensor(all_finite, gradients, dtype=jnp.bool_)
         step = Step(
             epoch=state.epoch,
             epoch_step=t,
@@ -235,7 +235,8 @@ def map_with_index(function: Callable[..., Any], tree: Any, *rest: Any) -> Any:
     return jax.tree.map(lambda *x: function(next(positions), *x), tree, *rest)
 
 
-def _all_finite(x: jax.Array) -> jax.Array:
+def all_finite(x: jax.Array) -> jax.Array:
+    """Whether every entry of a tensor is finite."""
     # NaN passes through the maximum; all(isfinite(x)) would write a mask of x's size.
     return jnp.max(jnp.abs(x), initial=0) < jnp.inf
 
