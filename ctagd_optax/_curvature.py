@@ -104,6 +104,18 @@ def sample_key(seed: ArrayLike, step: Step, tensor: int) -> jax.Array:
     return key
 
 
+def random_signs(seed: ArrayLike, step: Step) -> Any:
+    """A tree like the parameters of 1 and -1, each with probability one half."""
+    return map_with_index(
+        # Times ones like the parameter, which spreads the signs over devices as it is.
+        lambda i, p: (
+            jnp.ones_like(p)
+            * jax.random.rademacher(sample_key(seed, step, i), p.shape, p.dtype)
+        ),
+        step.params,
+    )
+
+
 def square_root(variance: jax.Array) -> jax.Array:
     """Root of a variance, which rounding may have made negative."""
     return jnp.sqrt(jnp.maximum(variance, 0))

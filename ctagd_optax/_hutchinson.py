@@ -14,7 +14,7 @@ from ctagd_optax._curvature import (
     check_every,
     counters,
     fill,
-    sample_key,
+    random_signs,
     square_root,
 )
 from ctagd_optax._transform import all_finite, map_with_index, per_tensor, wide
@@ -107,14 +107,7 @@ def hutchinson(every: ArrayLike = 1, seed: ArrayLike = 0) -> CurvatureEstimator:
         due = step.epoch_step % every == 0
 
         def product():
-            signs = map_with_index(
-                # Times ones like the parameter, which spreads the signs as it is.
-                lambda i, p: (
-                    jnp.ones_like(p)
-                    * jax.random.rademacher(sample_key(seed, step, i), p.shape, p.dtype)
-                ),
-                step.params,
-            )
+            signs = random_signs(seed, step)
             _, change = jax.jvp(jax.grad(obj_fn), (step.params,), (signs,))
             return jax.tree.map(jnp.multiply, signs, change)
 

@@ -44,7 +44,7 @@ class RegressionEvidence(NamedTuple):
 
 
 def regression(
-    weighting: str = "linear", window: ArrayLike = 20.0
+    weighting: str = "uniform", window: ArrayLike = 50.0
 ) -> CurvatureEstimator:
     r"""Regression of the gradient on the parameter, coordinate by coordinate.
 
@@ -64,16 +64,17 @@ def regression(
         S_{\theta g} \leftarrow S_{\theta g}
             + w_t (1 - r_t)(\theta_t - \bar\theta)(g_t - \bar g).
 
-    The window :math:`N` is a compromise. Over a long one, parameters under noise
-    spread as :math:`H^{-1}`, and the regression of a full Hessian tends to
-    :math:`1/(H^{-1})_{ii}`, which is below :math:`H_{ii}`; over a short one they
-    walk at random, alike in all directions, but the mean gradient holds noise that the
-    parameters answer to, which adds about one over :math:`N` times the learning rate.
-    An infinite window is the plain regression over the epoch.
+    The window :math:`N` is a compromise. Over a long one, parameters under noise alike
+    in all directions spread as :math:`H^{-1}`, and the regression of a full Hessian
+    tends to :math:`1/(H^{-1})_{ii}`, which is below :math:`H_{ii}`. Over a short one
+    they walk as noise pushes them, and the mean gradient holds noise that they have
+    answered to, which adds about one over :math:`N` times the learning rate (and times
+    one minus the momentum). An infinite window is the plain regression over the epoch.
 
     The mean gradient :math:`\bar g` doubles as :func:`ct_agd`'s average gradient
-    :math:`\tilde g`, which then needs no vector of its own: with a finite window it is
-    that of about the last :math:`N` steps.
+    :math:`\tilde g`, which then needs no vector of its own. With linear weights and an
+    infinite window it is the paper's, with a finite one that of about the last
+    :math:`N` steps.
 
     The standard error is that of a regression with independent residuals,
 
@@ -88,7 +89,8 @@ def regression(
     there are three samples, as a line through two always fits.
 
     Args:
-      weighting: "linear" weighs step t by t, as the paper does; "uniform" by 1.
+      weighting: "uniform" weighs every step by 1; "linear" weighs step t by t, as the
+        paper does, and so tells less of an epoch that starts far from the minimum.
       window: steps :math:`N` that the means look back; ``math.inf`` is the epoch.
 
     Returns:
@@ -110,7 +112,7 @@ def regression(
       ...     params = optax.apply_updates(params, updates)
       >>> estimate = estimator.estimate(state.evidence.curvature, eps=0.0)
       >>> print(estimate.value.round(3), estimate.count)
-      [1. 4.] [4 4]
+      [1. 4.] [5 5]
     """
     check_choice("weighting", weighting, ("linear", "uniform"))
     if isinstance(window, int | float) and not window > 1:

@@ -4,7 +4,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax.typing import ArrayLike
 
 from ctagd_optax._curvature import (
@@ -17,6 +16,7 @@ from ctagd_optax._curvature import (
     counters,
     differences,
     fill,
+    random_signs,
     square_root,
 )
 from ctagd_optax._transform import all_finite, map_with_index, per_tensor, wide
@@ -38,7 +38,7 @@ class SameBatchEvidence(NamedTuple):
     sample_count: jax.Array
 
 
-def same_batch(every: ArrayLike = 1) -> CurvatureEstimator:
+def same_batch(every: ArrayLike = 1, seed: ArrayLike = 0) -> CurvatureEstimator:
     r"""Gradient differences on one batch, for one more gradient at every n-th step.
 
     .. math::
@@ -52,16 +52,19 @@ def same_batch(every: ArrayLike = 1) -> CurvatureEstimator:
 
     - ``grad_fn``: a function of parameters that returns the gradients of this step's
       batch, just as ``update`` receives them. It is called at every n-th step, under
-      ``lax.cond``, at the parameters plus the update that the backbone makes; or
-    - ``second_params`` and ``second_gradients``: any other point, such as the
-      parameters of the step before, and this step's batch's gradients there. They are
-      read at every n-th step.
+      ``lax.cond``, at :math:`\Delta\theta_t = v_t \odot u_t`: as far away as the
+      backbone's update :math:`u_t`, but with signs :math:`v_{t,i} = \pm 1` at random;
+      or
+    - ``second_params`` and ``second_gradients``: another point of your choice, such as
+      the parameters of the step before, and the gradients of this step's batch there.
+      They are read at every n-th step.
 
-    Least squares weighs a sample by its :math:`\Delta\theta^2`. An average of quotients
-    would let the shortest displacements decide, whose quotient is mostly
-    :math:`\sum_j H_{ij}\Delta\theta_j / \Delta\theta_i`. Of that bias there remains
-    :math:`\sum_j H_{ij} \sum_t \Delta\theta_{t,i}\Delta\theta_{t,j} / \sum_t
-    \Delta\theta_{t,i}^2`, which averages out where noise drives the path.
+    A full Hessian adds :math:`\sum_{j \ne i} H_{ij} \sum_t \Delta\theta_{t,i}
+    \Delta\theta_{t,j} / \sum_t \Delta\theta_{t,i}^2`. With random signs its mean is 0,
+    so the estimate is unbiased; along the steps themselves it is not, as they follow
+    gradients, and those follow the Hessian. Least squares weighs a sample by its
+    :math:`\Delta\theta^2`: an average of quotients would let the shortest displacements
+    decide, of which the rest of the Hessian makes the most.
 
     The standard error is that of least squares with independent residuals,
 
@@ -70,13 +73,15 @@ def same_batch(every: ArrayLike = 1) -> CurvatureEstimator:
         \mathrm{se}^2 = \frac{1}{n-1} \left(
             \frac{\sum_t \Delta g_t^2}{\sum_t \Delta\theta_t^2} - \widehat H^2 \right).
 
-    Momentum makes consecutive displacements alike, and residuals with them: then it is
-    too small, the less so the larger ``every`` is.
+    Random signs make them so. Points along the path do not: with momentum consecutive
+    displacements are alike, and the standard error is too small.
 
     :math:`\varepsilon` plays no part: a coordinate that moved is observed.
 
     Args:
       every: steps from one sample to the next; the first step of an epoch has one.
+      seed: seed of the signs, which are a pure function of seed, epoch, step and
+        tensor.
 
     Returns:
       A :class:`CurvatureEstimator`. It keeps three vectors.
@@ -112,6 +117,15 @@ def same_batch(every: ArrayLike = 1) -> CurvatureEstimator:
 
         return SameBatchEvidence(sums(), sums(), sums(), counters(params)), None
 
+    def probe(grad_fn, step):
+        signs = random_signs(seed, step)
+        point = jax.tree.map(
+            lambda p, v, u: p + v * u.astype(p.dtype), step.params, signs, step.updates
+        )
+        return point, jax.tree.map(
+            lambda g, p: g.astype(p.dtype), grad_fn(point), step.params
+        )
+
     def observe(
         evidence,
         memory,
@@ -132,13 +146,8 @@ def same_batch(every: ArrayLike = 1) -> CurvatureEstimator:
             )
         due = step.epoch_step % every == 0
         if grad_fn is not None:
-            second_params = optax.apply_updates(step.params, step.updates)
-            second_gradients = jax.lax.cond(
-                due,
-                lambda: jax.tree.map(
-                    lambda g, p: g.astype(p.dtype), grad_fn(second_params), step.params
-                ),
-                lambda: jax.tree.map(jnp.zeros_like, step.params),
+            second_params, second_gradients = jax.lax.cond(
+                due, lambda: probe(grad_fn, step), lambda: (step.params,) * 2
             )
         finite = per_tensor(all_finite, second_gradients, dtype=jnp.bool_)
         valid = due & step.finite & finite

@@ -13,10 +13,16 @@ import ctagd_optax
 SPECS = {"w": P("x", None), "b": P("x"), "scalar": P()}
 
 
+def loss(params):
+    return sum(jnp.sum(1.5 * p**2) for p in jax.tree.leaves(params))
+
+
 def quadratic_step(opt):
     def step(params, state):
-        grads = jax.tree.map(lambda p: 3.0 * p, params)
-        updates, state = opt.update(grads, state, params)
+        grads = jax.grad(loss)(params)
+        updates, state = opt.update(
+            grads, state, params, grad_fn=jax.grad(loss), obj_fn=loss
+        )
         return optax.apply_updates(params, updates), state
 
     return step
@@ -32,11 +38,24 @@ def make_params():
 
 
 @pytest.mark.parametrize(
-    ("axis_type", "unobserved"), [(AxisType.Auto, "clamp"), (AxisType.Explicit, "skip")]
+    ("axis_type", "unobserved", "estimator"),
+    [
+        (AxisType.Auto, "clamp", ctagd_optax.secant()),
+        (AxisType.Explicit, "skip", ctagd_optax.secant()),
+        (AxisType.Auto, "clamp", ctagd_optax.instrumental()),
+        (AxisType.Explicit, "skip", ctagd_optax.regression()),
+        (AxisType.Auto, "skip", ctagd_optax.same_batch(every=2)),
+        (AxisType.Explicit, "clamp", ctagd_optax.hutchinson(every=2)),
+    ],
+    ids=["auto", "explicit", "instrumental", "regression", "same_batch", "hutchinson"],
 )
-def test_sharded_like_the_parameters(axis_type, unobserved):
+def test_sharded_like_the_parameters(axis_type, unobserved, estimator):
     opt = ctagd_optax.ct_agd(
-        optax.sgd(0.02, momentum=0.5), 4, curvature_min=0.5, unobserved=unobserved
+        optax.sgd(0.02, momentum=0.5),
+        4,
+        curvature_min=0.5,
+        unobserved=unobserved,
+        estimator=estimator,
     )
     params = make_params()
     mesh = jax.make_mesh((8,), ("x",), axis_types=(axis_type,))
