@@ -73,8 +73,9 @@ def same_batch(every: ArrayLike = 1, seed: ArrayLike = 0) -> CurvatureEstimator:
         \mathrm{se}^2 = \frac{1}{n-1} \left(
             \frac{\sum_t \Delta g_t^2}{\sum_t \Delta\theta_t^2} - \widehat H^2 \right).
 
-    Random signs make them so. Points along the path do not: with momentum consecutive
-    displacements are alike, and the standard error is too small.
+    Random signs make them so, as long as all displacements are of about one size. It
+    is too small where they shrink a lot within the epoch, so that a few samples decide,
+    and for points along the path, where momentum makes one displacement like the next.
 
     :math:`\varepsilon` plays no part: a coordinate that moved is observed.
 

@@ -42,12 +42,10 @@ def make_params():
     [
         (AxisType.Auto, "clamp", ctagd_optax.secant()),
         (AxisType.Explicit, "skip", ctagd_optax.secant()),
-        (AxisType.Auto, "clamp", ctagd_optax.instrumental()),
-        (AxisType.Explicit, "skip", ctagd_optax.regression()),
         (AxisType.Auto, "skip", ctagd_optax.same_batch(every=2)),
         (AxisType.Explicit, "clamp", ctagd_optax.hutchinson(every=2)),
     ],
-    ids=["auto", "explicit", "instrumental", "regression", "same_batch", "hutchinson"],
+    ids=["auto", "explicit", "same_batch", "hutchinson"],
 )
 def test_sharded_like_the_parameters(axis_type, unobserved, estimator):
     opt = ctagd_optax.ct_agd(
