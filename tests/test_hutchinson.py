@@ -47,9 +47,14 @@ def test_a_negative_and_a_changing_curvature():
     points = jnp.asarray([-1.0, 0.5, 2.0])
     estimator = ctagd_optax.hutchinson()
     evidence, memory = estimator.init(points[0], None)
-    for t, x in enumerate(points):
+
+    @jax.jit
+    def observe(evidence, t, x):
         step = problems.observed_step(t, x, 3 * x**2, x)
-        evidence = estimator.observe(evidence, memory, step, 0.0, obj_fn=lambda x: x**3)
+        return estimator.observe(evidence, memory, step, 0.0, obj_fn=lambda x: x**3)
+
+    for t, x in enumerate(points):
+        evidence = observe(evidence, t, x)
     estimate = estimator.estimate(evidence, 0.0)
     np.testing.assert_allclose(estimate.value, 6 * 0.5)
     np.testing.assert_allclose(estimate.standard_error, 6 * 1.5 / np.sqrt(3))

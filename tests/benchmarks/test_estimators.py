@@ -50,10 +50,7 @@ def test_measure():
 
 def test_short_run(tmp_path, monkeypatch):
     out = tmp_path / "estimators.json"
-    few = {
-        "same_batch()": ctagd_optax.same_batch(),
-        "regression()": ctagd_optax.regression(),
-    }
+    few = {"same_batch()": ctagd_optax.same_batch()}
     monkeypatch.setattr(estimators, "ESTIMATORS", few)
     monkeypatch.setattr(estimators, "MOMENTA", (0.85,))
     monkeypatch.setattr(estimators, "NOISES", (1.0,))
