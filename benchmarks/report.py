@@ -128,8 +128,8 @@ def estimators() -> str:
         f"{table}\n\nMedian |log10(ĥ / h)| of the clamped diagonal after {steps} steps "
         "of SGD with momentum 0.85: on rotated quadratics, far from the minimum, and "
         "on a small network's true Hessian. An estimate without evidence counts as "
-        "λ_min = 0.01. How much smaller the error is than that of `secant()` where there is "
-        f"noise, on quadratics far from the minimum and near it: {against}."
+        "λ_min = 0.01. How much smaller the error is than that of `secant()` where "
+        f"there is noise, on quadratics far from the minimum and near it: {against}."
     )
 
 
