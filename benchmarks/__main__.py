@@ -314,7 +314,7 @@ def _tune(options: argparse.Namespace, console: Console) -> int:
 
 
 def _add_ablate(parser: argparse.ArgumentParser) -> None:
-    _add_many(parser, "runs/ablate/WORKLOAD/OPTIMIZER")
+    _add_many(parser, "runs/ablate/OPTIMIZER/WORKLOAD")
     add = parser.add_argument
     add("--seeds", type=int, default=5, help="runs an arm (%(default)s)")
     add(
@@ -326,7 +326,7 @@ def _add_ablate(parser: argparse.ArgumentParser) -> None:
 
 def _ablate(options: argparse.Namespace, console: Console) -> int:
     arms = experiments.ablation_arms(options.optimizer)
-    folder = pathlib.Path("runs", "ablate", options.workload, options.optimizer)
+    folder = pathlib.Path("runs", "ablate", options.optimizer, options.workload)
     out = options.out or folder
     return _run_and_show(options, arms, range(options.seeds), out, console)
 

@@ -93,9 +93,8 @@ ABLATIONS = {
 
 # Of our robust method, each ingredient left out or changed.
 ROBUST_ABLATIONS = {
-    "prototype": ("robust_sgd:judge=peak,multiplier_max=10,target=1",),
-    "judged step": ("robust_sgd:judge=peak",),
-    "target": ("robust_sgd:target=1", "robust_sgd:target=2"),
+    "aim": ("robust_sgd:aim=peak",),
+    "target": ("robust_sgd:target=1.5",),
     "largest multiplier": ("robust_sgd:multiplier_max=10",),
     "pooling": ("robust_sgd:pooling=tensor", "robust_sgd:pooling=mix"),
     "standard error": ("robust_sgd:confidence=0",),

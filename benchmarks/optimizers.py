@@ -449,8 +449,8 @@ _CORRECTION: dict[str, Value] = {
 _ROBUST: dict[str, Value] = {
     "parts": 1,
     "pooling": "all",
-    "judge": "mean",
-    "target": 1.5,
+    "target": 1.0,
+    "aim": "mean",
     "confidence": 1.0,
     "require_descent": True,
     "first_threshold": 0.5,

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import optax
 from jax.core import Tracer
@@ -71,3 +72,11 @@ def check_number(
         finite = "" if infinite else "finite and "
         bound = "above" if above else "at least"
         raise ValueError(f"{name} must be {finite}{bound} {low:g}, got {value}")
+
+
+def check_every(every: Any) -> None:
+    """Checks that a known number of steps is a whole number of at least 1."""
+    if isinstance(every, jax.Array):
+        return
+    if not isinstance(every, int) or every < 1:
+        raise ValueError(f"every must be a whole number of at least 1, got {every!r}")

@@ -9,7 +9,6 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike, DTypeLike
 
-from ctagd_optax import _curvature
 from ctagd_optax._annealing import Annealing, get_annealing
 from ctagd_optax._checks import (
     check_backbone,
@@ -24,8 +23,10 @@ from ctagd_optax._curvature import (
     CurvatureEstimator,
     accumulate,
     accumulators,
+    counters,
 )
 from ctagd_optax._quantile import quantiles
+from ctagd_optax._secant import secant
 from ctagd_optax._transform import (
     Method,
     Step,
@@ -66,8 +67,9 @@ class CTAGDEvidence(NamedTuple):
 
     Attributes:
       curvature: evidence of the curvature estimator.
-      gradient_sum: Σ t·g; None for ``correction_gradient="last"``.
-      gradient_weight: Σ t for each tensor; None for ``correction_gradient="last"``.
+      gradient_sum: Σ t·g; None for ``correction_gradient="last"``, and where the
+        estimator has a mean gradient.
+      gradient_weight: Σ t for each tensor; None where gradient_sum is.
     """
 
     curvature: Any
@@ -215,7 +217,8 @@ def ct_agd(
 
     ``update(gradients, state, params)`` needs ``params``. It also takes ``epoch_end``,
     a boolean that may be traced: True closes the epoch at this step and False keeps it
-    open, whatever the counter says. All other extra arguments go to the backbone.
+    open, whatever the counter says. All other extra arguments go to the backbone and to
+    the estimator.
 
     The defaults are the paper's, to the letter. They are bold: where there is little
     evidence, γ falls to :math:`\lambda_{\min}` and the learning rate rises a
@@ -232,12 +235,15 @@ def ct_agd(
       eps: :math:`\varepsilon`, the smallest step of a coordinate that counts as
         evidence; also added to the denominators of the averages.
       correction_gradient: :math:`\tilde g`: "average" is the epoch's gradients weighted
-        by t, "last" the last one, which needs no memory.
+        by t, or the estimator's own mean where it has one (:func:`regression`); "last"
+        the last one, which needs no memory.
       annealing: "linear" (above), "exponential" (:math:`1 + (\gamma_k - 1)\, 2^{-t}`),
         "none" (:math:`\gamma_k`), or a function of the vector :math:`\gamma_k`, the
         fraction :math:`t/T` (at most 1) and :math:`t` that returns
         :math:`\gamma_{k,t}`.
-      estimator: estimator of the Hessian's diagonal; None is :func:`secant`.
+      estimator: estimator of the Hessian's diagonal: :func:`secant` (None),
+        :func:`instrumental`, :func:`regression`, :func:`same_batch` or
+        :func:`hutchinson`; the last two take extra arguments of ``update``.
       unobserved: what a coordinate without evidence gets: "clamp" is the paper's
         formula, by which it has the curvature :math:`\lambda_{\min}`; "skip" leaves it
         out of the correction and of the quantile.
@@ -273,7 +279,7 @@ def ct_agd(
     """
     check_backbone(backbone)
     if estimator is None:
-        estimator = _curvature.secant()
+        estimator = secant()
     elif not isinstance(estimator, CurvatureEstimator):
         raise TypeError(
             "estimator must be a CurvatureEstimator such as ctagd_optax.secant(), got "
@@ -286,14 +292,15 @@ def ct_agd(
     )
     check_dtype("accumulator_dtype", accumulator_dtype)
 
+    summing = correction_gradient == "average" and estimator.mean_gradient is None
+
     def init(params: optax.Params) -> tuple[CTAGDEvidence, Any, CurvatureInfo]:
         tensors = len(jax.tree.leaves(params))
-        average = correction_gradient == "average"
         curvature, memory = estimator.init(params, accumulator_dtype)
         evidence = CTAGDEvidence(
             curvature=curvature,
-            gradient_sum=accumulators(params, accumulator_dtype) if average else None,
-            gradient_weight=jnp.zeros((tensors,), jnp.float32) if average else None,
+            gradient_sum=accumulators(params, accumulator_dtype) if summing else None,
+            gradient_weight=counters(params, jnp.float32) if summing else None,
         )
         return (
             evidence,
@@ -317,7 +324,7 @@ def ct_agd(
         curvature = estimator.observe(
             evidence.curvature, memory, step, eps, **extra_args
         )
-        if correction_gradient == "last":
+        if not summing:
             return CTAGDEvidence(curvature, None, None)
         start = step.epoch_step == 0
         weight = jnp.where(step.finite, step.epoch_step, 0).astype(jnp.float32)
@@ -338,6 +345,8 @@ def ct_agd(
             return map_with_index(
                 lambda i, g: jnp.where(step.finite[i], g, 0), step.gradients
             )
+        if estimator.mean_gradient is not None:
+            return estimator.mean_gradient(evidence.curvature)
 
         dtype = widest(evidence.gradient_sum)
         weights = evidence.gradient_weight.astype(dtype) + jnp.asarray(eps, dtype)
@@ -349,8 +358,10 @@ def ct_agd(
 
         return map_with_index(average, evidence.gradient_sum)
 
-    def close(evidence: CTAGDEvidence, step: Step, gamma: jax.Array):
-        del gamma  # the paper's divisor is taken afresh from each epoch
+    def close(
+        evidence: CTAGDEvidence, step: Step, gamma: jax.Array, info: CurvatureInfo
+    ):
+        del gamma, info  # the paper's divisor is taken afresh from each epoch
         return close_epoch(
             estimator.estimate(evidence.curvature, eps),
             corrected_gradient(evidence, step),

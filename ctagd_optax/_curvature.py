@@ -1,4 +1,4 @@
-"""Estimators of the Hessian's diagonal from the steps of an epoch."""
+"""What an estimator of the Hessian's diagonal is, and what estimators share."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike, DTypeLike
 
-from ctagd_optax._checks import check_choice
 from ctagd_optax._transform import Step, map_with_index, wide
 
 
@@ -18,10 +17,11 @@ class CurvatureEstimate(NamedTuple):
     Attributes:
       value: tree like the parameters: the estimate, 0 where there is none.
       observed: tree of booleans: whether there is evidence for the coordinate.
-      standard_error: tree like the parameters: the standard error of the value; None
+      standard_error: tree like the parameters: the standard error of the value,
+        infinite where there are too few samples to tell; None where the estimator keeps
+        none.
+      count: tree of integers like the parameters: how many samples there are; None
         where the estimator keeps none.
-      count: tree like the parameters: how many samples there are; None where the
-        estimator keeps none.
     """
 
     value: Any
@@ -42,36 +42,15 @@ class CurvatureEstimator(NamedTuple):
         between two steps where ``step.paired`` is False.
       remember: ``remember(memory, step) -> memory``: what the next step needs.
       estimate: ``estimate(evidence, eps) -> CurvatureEstimate``.
+      mean_gradient: ``mean_gradient(evidence) -> gradients``: an average gradient of
+        the epoch, where the estimator has one anyway; else None.
     """
 
     init: Callable[[optax.Params, DTypeLike | None], tuple[Any, Any]]
     observe: Callable[..., Any]
     remember: Callable[[Any, Step], Any]
     estimate: Callable[[Any, ArrayLike], CurvatureEstimate]
-
-
-class SecantEvidence(NamedTuple):
-    """Rolling sums of the paper's quotients.
-
-    Attributes:
-      quotient_sum: S_num = Σ t·m·h.
-      mask_sum: S_den = Σ t·m.
-    """
-
-    quotient_sum: Any
-    mask_sum: Any
-
-
-class SecantMemory(NamedTuple):
-    """The step before.
-
-    Attributes:
-      previous_gradients: g of the step before.
-      previous_params: θ of the step before; None for the "algorithm" pairing.
-    """
-
-    previous_gradients: optax.Updates
-    previous_params: optax.Params | None
+    mean_gradient: Callable[[Any], optax.Updates] | None = None
 
 
 def accumulators(params: optax.Params, dtype: DTypeLike | None) -> Any:
@@ -82,156 +61,68 @@ def accumulators(params: optax.Params, dtype: DTypeLike | None) -> Any:
     )
 
 
+def counters(params: optax.Params, dtype: DTypeLike = jnp.int32) -> jax.Array:
+    """A zero for each tensor."""
+    return jnp.zeros((len(jax.tree.leaves(params)),), dtype)
+
+
 def accumulate(total: jax.Array, term: jax.Array, start: jax.Array) -> jax.Array:
     """Adds to a running sum, which starts anew where ``start`` holds."""
     before = jnp.where(start, 0, total).astype(term.dtype)
     return (before + term).astype(total.dtype)
 
 
-def quotient_noise(seed: int, step: Step, tensor: int, like: jax.Array) -> jax.Array:
-    """Standard normal noise, a pure function of seed, epoch, step and tensor."""
+def accumulate_products(totals: Any, a: Any, b: Any, start: jax.Array) -> Any:
+    """Adds the products of two trees to a tree of running sums."""
+    return jax.tree.map(lambda s, x, y: accumulate(s, x * y, start), totals, a, b)
+
+
+def differences(end: Any, begin: Any, where: jax.Array) -> Any:
+    """``end - begin`` in at least float32; 0 in tensors where ``where`` is False."""
+
+    def difference(i, x, y):
+        dtype = wide(y.dtype)
+        return jnp.where(where[i], x.astype(dtype) - y.astype(dtype), 0)
+
+    return map_with_index(difference, end, begin)
+
+
+def finite_only(tree: Any, step: Step) -> Any:
+    """A tree in the parameters' dtypes; 0 in tensors that are left out of the step."""
+    return map_with_index(
+        lambda i, x, p: jnp.where(step.finite[i], x.astype(p.dtype), 0),
+        tree,
+        step.params,
+    )
+
+
+def sample_key(seed: ArrayLike, step: Step, tensor: int) -> jax.Array:
+    """A random key, a pure function of seed, epoch, step and tensor."""
     key = jax.random.key(seed)
     for data in (step.epoch, step.epoch_step, tensor):
         key = jax.random.fold_in(key, data)
-    return jax.random.normal(key, like.shape, like.dtype)
+    return key
 
 
-def secant(
-    pairing: str = "equation",
-    weighting: str = "linear",
-    noise_std: ArrayLike = 0.0,
-    seed: int = 0,
-) -> CurvatureEstimator:
-    r"""The paper's estimator: an average of difference quotients along the path.
+def random_signs(seed: ArrayLike, step: Step) -> Any:
+    """A tree like the parameters of 1 and -1, each with probability one half."""
+    return map_with_index(
+        # Times ones like the parameter, which spreads the signs over devices as it is.
+        lambda i, p: (
+            jnp.ones_like(p)
+            * jax.random.rademacher(sample_key(seed, step, i), p.shape, p.dtype)
+        ),
+        step.params,
+    )
 
-    .. math::
 
-        m_t = [\,|\Delta\theta_t| > \varepsilon\,], \qquad
-        h_t = m_t\, \Delta g_t / \Delta\theta_t, \qquad
-        \widehat H = \frac{\sum_{t=1}^{T-1} t\, h_t}
-                          {\sum_{t=1}^{T-1} t\, m_t + \varepsilon},
+def square_root(variance: jax.Array) -> jax.Array:
+    """Root of a variance, which rounding may have made negative."""
+    return jnp.sqrt(jnp.maximum(variance, 0))
 
-    all per coordinate, with :math:`\Delta g_t = g_t - g_{t-1}`. Where the Hessian is
-    diagonal and gradients carry no noise, it is exact up to the :math:`\varepsilon` in
-    the denominator. A full Hessian adds :math:`\sum_j H_{ij}\Delta\theta_j /
-    \Delta\theta_i`, and independent noise in the two gradients biases every quotient.
 
-    Args:
-      pairing: "equation" takes :math:`\Delta\theta_t = \theta_t - \theta_{t-1}`, the
-        points where the two gradients were taken. "algorithm" is the paper's
-        pseudo-code to the letter, :math:`\theta_{t+1} - \theta_t`, one step late; it
-        needs no stored parameters, but takes our own update for the whole
-        displacement, so nothing later in a chain may change it.
-      weighting: "linear" weighs the quotient of step t by t; "uniform" by 1.
-      noise_std: standard deviation of the Gaussian noise added to every quotient (the
-        paper's ablation).
-      seed: seed of that noise.
-
-    Returns:
-      A :class:`CurvatureEstimator`.
-
-    Examples:
-      >>> import jax.numpy as jnp, optax
-      >>> import ctagd_optax
-      >>> opt = ctagd_optax.ct_agd(
-      ...     optax.sgd(0.1),
-      ...     steps_per_epoch=5,
-      ...     estimator=ctagd_optax.secant(weighting="uniform"),
-      ... )
-      >>> state = opt.init(jnp.ones(3))
-      >>> print(state.gamma)
-      [1.]
-    """
-    for name, value, known in (
-        ("pairing", pairing, ("equation", "algorithm")),
-        ("weighting", weighting, ("linear", "uniform")),
-    ):
-        check_choice(name, value, known)
-    if isinstance(noise_std, int | float) and noise_std < 0:
-        raise ValueError(f"noise_std must be at least 0, got {noise_std}")
-    noiseless = isinstance(noise_std, int | float) and noise_std == 0
-
-    def init(params, accumulator_dtype):
-        evidence = SecantEvidence(
-            quotient_sum=accumulators(params, accumulator_dtype),
-            mask_sum=accumulators(params, accumulator_dtype),
-        )
-        return evidence, SecantMemory(
-            previous_gradients=jax.tree.map(jnp.zeros_like, params),
-            previous_params=(
-                jax.tree.map(jnp.zeros_like, params) if pairing == "equation" else None
-            ),
-        )
-
-    def displacement(memory, step):
-        if pairing == "algorithm":
-            return step.updates
-        return jax.tree.map(
-            lambda end, begin: (
-                end.astype(wide(end.dtype)) - begin.astype(wide(end.dtype))
-            ),
-            step.params,
-            memory.previous_params,
-        )
-
-    def observe(evidence, memory, step, eps, **extra_args):
-        del extra_args
-        start = step.epoch_step == 0
-        t = step.epoch_step if weighting == "linear" else jnp.ones_like(step.epoch_step)
-
-        def observe_tensor(i, numerator, denominator, g, g_before, dx):
-            dtype = wide(g_before.dtype)
-            dx = dx.astype(dtype)
-            mask = step.paired[i] & (jnp.abs(dx) > jnp.asarray(eps, dtype))
-            h = (g.astype(dtype) - g_before.astype(dtype)) / jnp.where(mask, dx, 1)
-            if not noiseless:
-                h += jnp.asarray(noise_std, dtype) * quotient_noise(seed, step, i, h)
-            weight = jnp.where(mask, t.astype(dtype), 0)
-            return SecantEvidence(
-                quotient_sum=accumulate(
-                    numerator, jnp.where(mask, weight * h, 0), start
-                ),
-                mask_sum=accumulate(denominator, weight, start),
-            )
-
-        tensors = map_with_index(
-            observe_tensor,
-            *evidence,
-            step.gradients,
-            memory.previous_gradients,
-            displacement(memory, step),
-        )
-        return jax.tree.transpose(
-            jax.tree.structure(step.gradients),
-            jax.tree.structure(SecantEvidence(0, 0)),
-            tensors,
-        )
-
-    def remember(memory, step):
-        del memory
-
-        # A sample that is left out is not remembered: the next one has no pair.
-        def keep(i, x, p):
-            return jnp.where(step.finite[i], x.astype(p.dtype), 0)
-
-        return SecantMemory(
-            previous_gradients=map_with_index(keep, step.gradients, step.params),
-            previous_params=(
-                map_with_index(keep, step.params, step.params)
-                if pairing == "equation"
-                else None
-            ),
-        )
-
-    def estimate(evidence, eps):
-        def value(numerator, denominator):
-            dtype = wide(numerator.dtype)
-            total = denominator.astype(dtype) + jnp.asarray(eps, dtype)
-            return numerator.astype(dtype) / jnp.where(denominator > 0, total, 1)
-
-        return CurvatureEstimate(
-            value=jax.tree.map(value, evidence.quotient_sum, evidence.mask_sum),
-            observed=jax.tree.map(lambda d: d > 0, evidence.mask_sum),
-        )
-
-    return CurvatureEstimator(init, observe, remember, estimate)
+def fill(values: jax.Array, like: Any) -> Any:
+    """A tree of tensors, each filled with its entry of a vector."""
+    return map_with_index(
+        lambda i, x: jnp.zeros_like(x, dtype=values.dtype) + values[i], like
+    )

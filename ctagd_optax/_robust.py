@@ -45,12 +45,14 @@ class MotionSums(NamedTuple):
         order.
       overlap: O, the sum of ⟨u_{t-1}, g_t⟩ / m_{t-1}: the gradient after a step, along
         it.
+      overlap_squares: the sum of the squares of these terms.
     """
 
     curvature: jax.Array
     squares: jax.Array
     promise: jax.Array
     overlap: jax.Array
+    overlap_squares: jax.Array
 
 
 class RobustInfo(NamedTuple):
@@ -170,7 +172,7 @@ def step_length(
     Examples:
       >>> import jax.numpy as jnp
       >>> from ctagd_optax._robust import MotionSums, step_length
-      >>> sums = MotionSums(*map(jnp.asarray, (0.2, 0.01, 1.0, -0.8)))
+      >>> sums = MotionSums(*map(jnp.asarray, (0.2, 0.01, 1.0, -0.8, 0.1)))
       >>> print(*step_length(sums, jnp.asarray(2.0)))
       0.6 0.2
     """
@@ -240,8 +242,8 @@ def robust_ct_agd(
     steps_per_epoch: int | jax.Array,
     *,
     pooling: str = "all",
-    judge: str = "mean",
-    target: ArrayLike = 1.5,
+    target: ArrayLike = 1.0,
+    aim: str = "mean",
     confidence: ArrayLike = 1.0,
     require_descent: bool = True,
     first_threshold: ArrayLike = 0.5,
@@ -276,7 +278,7 @@ def robust_ct_agd(
     step that is surely short, shortens one that is surely long, and else changes
     nothing. Within an epoch the learning rate falls linearly from :math:`m` to
     :math:`\min(1, m)`; where a gradient is unusually large, the part of :math:`m_t`
-    above 1 is cut.
+    above 1 is cut, and likewise that of the next :math:`m` after an epoch of them.
 
     The correction goes to the root of the line that was fitted to gradients over
     parameters in the second half of the epoch, and to the mean of the parameters where
@@ -293,11 +295,10 @@ def robust_ct_agd(
         be traced. Evidence needs three steps.
       pooling: "all" judges all tensors by one step length, "tensor" each by its own,
         "mix" takes the geometric mean of the two decisions.
-      judge: "mean" judges the epoch's mean step, and aims the next epoch's at the
-        target, so that the first steps may be longer and the last are shorter; "peak"
-        judges the first step of an epoch.
       target: the step length to grow to, in units of a Newton step.
-      confidence: standard errors that the bounds allow for.
+      aim: what reaches the target after the first epoch: the "mean" step of the next
+        epoch, so that its first steps are longer, or the first step, its "peak".
+      confidence: standard errors that the bounds, and :math:`O`, allow for.
       require_descent: whether :math:`O < 0` is needed to lengthen steps.
       first_threshold: after the first epoch, steps with :math:`q^+` below this grow.
       threshold: after later epochs.
@@ -305,8 +306,8 @@ def robust_ct_agd(
       multiplier_min: the smallest :math:`m`.
       multiplier_max: the largest :math:`m`.
       annealing: "rate" (above), or any that :func:`ct_agd` takes.
-      guard: ratio of a gradient's square to the last epoch's mean from which on it is
-        unusually large; infinity turns the guard off.
+      guard: ratio of a gradient's square, or of its mean over an epoch, to the last
+        epoch's mean from which on it is unusually large; infinity turns the guard off.
       correction: how the line's slope :math:`h` is taken: "tensor" is one for each
         tensor, "coordinate" one for each coordinate, "none" makes no correction.
       correction_limit: :math:`\kappa`, the largest correction of a coordinate, in
@@ -335,7 +336,7 @@ def robust_ct_agd(
     check_backbone(backbone)
     check_steps(steps_per_epoch)
     check_choice("pooling", pooling, ("all", "tensor", "mix"))
-    check_choice("judge", judge, ("mean", "peak"))
+    check_choice("aim", aim, ("mean", "peak"))
     check_choice("correction", correction, ("tensor", "coordinate", "none"))
     check_dtype("accumulator_dtype", accumulator_dtype)
     for name, value in (
@@ -356,15 +357,20 @@ def robust_ct_agd(
 
     def init(params):
         tensors = len(jax.tree.leaves(params))
-        vector = jnp.zeros((tensors,), jnp.float32)
-        pooled = jnp.zeros((1,), jnp.float32)
+
+        def zeros(size=tensors, dtype=jnp.float32):
+            return jnp.zeros((size,), dtype)  # each its own, so that all can be donated
+
+        def sums(size):
+            return MotionSums(*(zeros(size) for _ in MotionSums._fields))
+
         evidence = RobustEvidence(
-            pooled=MotionSums(*[pooled] * 4) if pooling != "tensor" else None,
-            alone=MotionSums(*[vector] * 4) if pooling != "all" else None,
-            last_overlap=vector,
-            last_promise=vector,
-            squared_gradients=pooled,
-            steps=jnp.zeros((1,), jnp.int32),
+            pooled=sums(1) if pooling != "tensor" else None,
+            alone=sums(tensors) if pooling != "all" else None,
+            last_overlap=zeros(),
+            last_promise=zeros(),
+            squared_gradients=zeros(1),
+            steps=zeros(1, jnp.int32),
             line=(
                 _no_line(params, coordinates, accumulator_dtype)
                 if correction != "none"
@@ -374,19 +380,23 @@ def robust_ct_agd(
         memory = RobustMemory(
             even=accumulators(params, accumulator_dtype),
             odd=accumulators(params, accumulator_dtype),
-            multiplier=vector,
-            streak=jnp.zeros((tensors,), jnp.int32),
+            multiplier=zeros(),
+            streak=zeros(dtype=jnp.int32),
         )
-        info = RobustInfo(*[vector] * 7, jnp.zeros((tensors,), jnp.int32))
+        info = RobustInfo(*(zeros() for _ in range(7)), zeros(dtype=jnp.int32))
         return evidence, memory, info
+
+    def cut(multiplier, square, usual):
+        """Shrinks what is above 1 where a gradient is unusually large."""
+        usual = jnp.asarray(guard, jnp.float32) * usual
+        ratio = jnp.where(usual > 0, square / usual, 0)
+        share = jnp.where(ratio < jnp.inf, 1 / jnp.maximum(ratio, 1), 0)
+        shorter = multiplier - jnp.maximum(multiplier - 1, 0) * (1 - share)
+        return jnp.where(ratio <= 1, multiplier, shorter)
 
     def divisor(gamma, fraction, step, gradients, info):
         multiplier = 1 / anneal(gamma, fraction, step)
-        usual = jnp.asarray(guard, jnp.float32) * info.gradient_square
-        ratio = jnp.where(usual > 0, _square(gradients) / usual, 0)
-        cut = jnp.where(ratio < jnp.inf, 1 / jnp.maximum(ratio, 1), 0)
-        above = jnp.maximum(multiplier - 1, 0)
-        return 1 / jnp.where(ratio > 1, multiplier - above * (1 - cut), multiplier)
+        return 1 / cut(multiplier, _square(gradients), info.gradient_square)
 
     def observe(evidence, memory, step, **extra_args):
         del extra_args
@@ -406,9 +416,13 @@ def robust_ct_agd(
             squares=jnp.where(ready, jnp.square(change / scale), 0),
             promise=jnp.where(ready, evidence.last_promise, 0),
             overlap=jnp.where(ready, overlap / scale, 0),
+            overlap_squares=jnp.where(ready, jnp.square(overlap / scale), 0),
         )
         together = jax.tree.map(lambda x: jnp.sum(x, keepdims=True), terms)
-        together = together._replace(squares=jnp.square(together.curvature))
+        together = together._replace(
+            squares=jnp.square(together.curvature),
+            overlap_squares=jnp.square(together.overlap),
+        )
 
         def add(sums, new):
             if sums is None:
@@ -454,11 +468,12 @@ def robust_ct_agd(
 
     def decide(sums, multiplier, first):
         high, low = step_length(sums, multiplier, confidence)
+        error = jnp.asarray(confidence, jnp.float32) * jnp.sqrt(sums.overlap_squares)
         after = next_multiplier(
             multiplier,
             high,
             low,
-            (sums.overlap < 0) if require_descent else True,
+            sums.overlap + error < 0 if require_descent else True,
             first,
             target=target,
             first_threshold=first_threshold,
@@ -468,10 +483,8 @@ def robust_ct_agd(
         shown = high, low, sums.curvature / jnp.sqrt(sums.squares)
         return after, (*shown, sums.overlap / sums.promise)
 
-    def close(evidence, step, gamma):
+    def close(evidence, step, gamma, info):
         multiplier, first = 1 / gamma, step.epoch == 0
-        if judge == "mean":
-            multiplier = (multiplier + jnp.minimum(multiplier, 1)) / 2
         judged = [
             decide(sums, multiplier, first)
             for sums in (evidence.alone, evidence.pooled)
@@ -480,27 +493,28 @@ def robust_ct_agd(
         after = judged[0][0]
         if len(judged) == 2:
             after = jnp.sqrt(after * judged[1][0])
-        if judge == "mean":
-            after = jnp.maximum(after, 2 * after - 1)
+        if aim == "mean":
+            longest = jnp.maximum(after, 2 * after - 1)
+            after = jnp.where(first & (after > multiplier), longest, after)
         after = jnp.clip(
             after,
             jnp.asarray(multiplier_min, jnp.float32),
             jnp.asarray(multiplier_max, jnp.float32),
         )
         steps = jnp.maximum(evidence.steps, 1).astype(jnp.float32)
+        square = evidence.squared_gradients / steps
+        after = cut(after, square, info.gradient_square)
         moved = jax.tree.map(jnp.zeros_like, step.params)
         if evidence.line is not None:
             moved = _to_the_root(evidence.line, step, correction_limit, coordinates)
-        info = RobustInfo(
+        found = RobustInfo(
             *(jnp.broadcast_to(x, gamma.shape) for x in judged[0][1]),
             multiplier=after,
-            gradient_square=jnp.broadcast_to(
-                evidence.squared_gradients / steps, gamma.shape
-            ),
+            gradient_square=jnp.broadcast_to(square, gamma.shape),
             relative_correction=relative_norms(moved, step.params),
             left_out=step.left_out,
         )
-        return 1 / after, moved, jax.lax.stop_gradient(info)
+        return 1 / after, moved, jax.lax.stop_gradient(found)
 
     return curvature_tuned(
         backbone, steps_per_epoch, Method(init, divisor, observe, remember, close)
@@ -528,19 +542,20 @@ def _square(tree: Any) -> jax.Array:
 
 
 def _no_line(params: optax.Params, coordinates: bool, dtype: DTypeLike | None) -> Line:
-    vector = jnp.zeros((len(jax.tree.leaves(params)),), jnp.float32)
+    def vector():
+        return jnp.zeros((len(jax.tree.leaves(params)),), jnp.float32)
 
-    def zeros():
+    def tree():
         return accumulators(params, dtype)
 
     return Line(
-        weight=vector,
-        count=vector,
-        mean_params=zeros(),
-        mean_gradients=zeros(),
-        spread=zeros(),
-        slope_sum=zeros() if coordinates else vector,
-        gradient_spread=zeros() if coordinates else vector,
+        weight=vector(),
+        count=vector(),
+        mean_params=tree(),
+        mean_gradients=tree(),
+        spread=tree(),
+        slope_sum=tree() if coordinates else vector(),
+        gradient_spread=tree() if coordinates else vector(),
     )
 
 

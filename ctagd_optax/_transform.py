@@ -58,15 +58,16 @@ class Method(NamedTuple):
       observe: ``observe(evidence, memory, step, **extra_args) -> evidence``; at step 0
         the evidence of the last epoch is overwritten, and the memory is zero.
       remember: ``remember(memory, step) -> memory``.
-      close: ``close(evidence, step, gamma) -> (gamma, correction, info)``, from the
-        evidence up to and including ``step``; the correction is added to the update.
+      close: ``close(evidence, step, gamma, info) -> (gamma, correction, info)``, from
+        the evidence up to and including ``step``, and the γ and the info of the epoch
+        before; the correction is added to the update.
     """
 
     init: Callable[[optax.Params], tuple[Any, Any, Info]]
     divisor: Callable[[Gamma, jax.Array, jax.Array, optax.Updates, Info], jax.Array]
     observe: Callable[..., Any]
     remember: Callable[[Any, Step], Any]
-    close: Callable[[Any, Step, Gamma], tuple[Gamma, Correction, Info]]
+    close: Callable[[Any, Step, Gamma, Info], tuple[Gamma, Correction, Info]]
 
 
 class CTAGDState(NamedTuple):
@@ -134,7 +135,7 @@ def curvature_tuned(
     @jax.jit
     def boundary(closing, updates, gamma, info, evidence, memory, step):
         def close():
-            new_gamma, correction, new_info = method.close(evidence, step, gamma)
+            new_gamma, correction, new_info = method.close(evidence, step, gamma, info)
             forgotten = jax.tree.map(jnp.zeros_like, memory)
             return _add(updates, correction), forgotten, new_gamma, new_info
 
@@ -187,7 +188,7 @@ def curvature_tuned(
         updates = _divide(updates, gamma)
 
         start = t == 0
-        finite = per_tensor(_all_finite, gradients, dtype=jnp.bool_)
+        finite = per_tensor(all_finite, gradients, dtype=jnp.bool_)
         step = Step(
             epoch=state.epoch,
             epoch_step=t,
@@ -245,7 +246,8 @@ def relative_norms(tree: Any, reference: Any) -> jax.Array:
     return jnp.where(size == 0, 0, size / scale)
 
 
-def _all_finite(x: jax.Array) -> jax.Array:
+def all_finite(x: jax.Array) -> jax.Array:
+    """Whether every entry of a tensor is finite."""
     # NaN passes through the maximum; all(isfinite(x)) would write a mask of x's size.
     return jnp.max(jnp.abs(x), initial=0) < jnp.inf
 

@@ -154,8 +154,8 @@ def robust_ct_agd(
     steps_per_epoch,
     *,
     pooling="all",
-    judge="mean",
-    target=1.5,
+    target=1.0,
+    aim="mean",
     confidence=1.0,
     require_descent=True,
     first_threshold=0.5,
@@ -175,8 +175,8 @@ def robust_ct_agd(
       backbones: for every tensor, ``backbone(theta, g)`` returns the raw update.
       steps_per_epoch: T.
       pooling: "all", "tensor" or "mix".
-      judge: "mean" or "peak".
       target: the step length to grow to.
+      aim: "mean" or "peak".
       confidence: standard errors.
       require_descent: whether O < 0 is needed.
       first_threshold: q_lo after the first epoch.
@@ -235,29 +235,34 @@ def robust_ct_agd(
                     continue
                 curvature, promise, overlap = use.sum(0).T
                 error = confidence * np.sqrt((use[:, :, 0] ** 2).sum(0))
-                mean = (peak + np.minimum(peak, 1)) / 2 if judge == "mean" else peak
                 with np.errstate(invalid="ignore", divide="ignore"):
                     bound = np.maximum(np.maximum(curvature, 0) + error, 2 * overlap)
                     high, low = (
-                        mean * bound / promise,
-                        mean * (curvature - error) / promise,
+                        peak * bound / promise,
+                        peak * (curvature - error) / promise,
                     )
-                    back = mean * overlap / promise
+                    back = peak * overlap / promise
                     low = np.where(back > 1, np.maximum(low, 1 + back), low)
                     longer = high < (first_threshold if k == 0 else threshold)
                     if require_descent:
-                        longer = longer & (overlap < 0)
+                        unsure = confidence * np.sqrt((use[:, :, 2] ** 2).sum(0))
+                        longer = longer & (overlap + unsure < 0)
                     most = np.inf if k == 0 else growth
                     factor = np.where(low > 1, 1 / low, 1)
                     factor = np.where(longer, np.minimum(most, target / high), factor)
                 known = np.isfinite(high) & np.isfinite(low) & (high >= 0)
-                after = np.where(known, mean * factor, np.minimum(mean, 1))
+                after = np.where(known, peak * factor, np.minimum(peak, 1))
                 judged.append((after, high, low))
             after = np.prod([row[0] for row in judged], 0) ** (1 / len(judged))
-            if judge == "mean":
-                after = np.maximum(after, 2 * after - 1)
+            if aim == "mean" and k == 0:
+                longest = np.maximum(after, 2 * after - 1)
+                after = np.where(after > peak, longest, after)
             peak = np.clip(after, multiplier_min, multiplier_max)
-            usual = np.mean([row[4] for row in epoch])
+            mean_square = np.mean([row[4] for row in epoch])
+            ratio = mean_square / (guard * usual) if usual else 0.0
+            if ratio > 1:
+                peak = np.where(peak > 1, 1 + (peak - 1) / ratio, peak)
+            usual = mean_square
             if correction != "none":
                 half = steps_per_epoch // 2
                 for i in tensors:

@@ -405,7 +405,7 @@ def test_gradient_through_updates(unobserved):
     [
         ctagd_optax.ct_sgd(0.01, steps_per_epoch=T),
         ctagd_optax.ct_adam(0.01, steps_per_epoch=T),
-        ctagd_optax.robust_ct_agd(optax.sgd(0.01, momentum=0.5), T),
+        ctagd_optax.robust_ct_agd(optax.sgd(1e-4), T),
     ],
     ids=["ct_sgd", "ct_adam", "robust"],
 )

@@ -1,4 +1,6 @@
-"""The secant estimator, and what CT-AGD makes of an exact one."""
+"""What every estimator must do, against plain NumPy and against known Hessians."""
+
+import math
 
 import jax
 import jax.numpy as jnp
@@ -7,143 +9,185 @@ import optax
 import pytest
 
 import ctagd_optax
-from ctagd_optax._curvature import quotient_noise
-from tests import problems
+from ctagd_optax._curvature import random_signs
+from tests import problems, reference_estimators
+
+ESTIMATORS = {
+    "secant": ctagd_optax.secant(errors=True),
+    "instrumental": ctagd_optax.instrumental(),
+    "regression": ctagd_optax.regression("linear", window=math.inf),
+    "same_batch": ctagd_optax.same_batch(every=2),
+    "hutchinson": ctagd_optax.hutchinson(every=2),
+}
+each = pytest.mark.parametrize("name", ESTIMATORS)
 
 
-def true_diagonal(params):
-    """The diagonal of the loss's Hessian, by jax.hessian."""
-    hessian = jax.hessian(problems.loss)(params)
-    return {
-        k: jnp.diag(hessian[k][k].reshape(p.size, p.size)).reshape(p.shape)
-        for k, p in params.items()
-    }
-
-
-@pytest.mark.parametrize("weighting", ["linear", "uniform"])
-def test_exact_on_a_diagonal_quadratic(weighting):
-    params = problems.params(jnp.float64)
-    estimator = ctagd_optax.secant(weighting=weighting)
-    opt = ctagd_optax.ct_agd(optax.sgd(0.02), 10, eps=0.0, estimator=estimator)
-    _, state = problems.train(opt, params, 9)
-    estimate = estimator.estimate(state.evidence.curvature, 0.0)
-    for diagonal in (true_diagonal(params), problems.CURVATURE):
-        jax.tree.map(
-            lambda h, a: np.testing.assert_allclose(h, a, rtol=1e-9),
-            estimate.value,
-            diagonal,
-        )
-    assert all(o.all() for o in jax.tree.leaves(estimate.observed))
-
-
-def test_the_algorithms_pairing_is_one_step_late():
-    # On f(x) = a/2·x² with rate r, Δg_t = a·Δx_t but Δx_{t+1} = (1 - r·a)·Δx_t.
-    rate, a = 0.1, 4.0
-    estimator = ctagd_optax.secant("algorithm")
-    opt = ctagd_optax.ct_agd(optax.sgd(rate), 6, eps=0.0, estimator=estimator)
-    _, state = problems.train(
-        opt, jnp.asarray([1.0]), 5, objective=lambda x: jnp.sum(a * x**2 / 2)
+@each
+def test_exact_on_a_diagonal_quadratic_without_noise(name):
+    estimate = problems.estimate(
+        ESTIMATORS[name],
+        problems.params(jnp.float64),
+        jnp.arange(9),
+        lambda x, _: problems.loss(x),
     )
-    estimate = estimator.estimate(state.evidence.curvature, 0.0)
-    np.testing.assert_allclose(estimate.value, a / (1 - rate * a), rtol=1e-9)
+    samples = {"secant": 8, "instrumental": 7, "regression": 8}.get(name, 5)
+    for key, h in problems.CURVATURE.items():
+        np.testing.assert_allclose(estimate.value[key], h, rtol=1e-9)
+        # Squares that cancel leave half of the digits.
+        np.testing.assert_allclose(estimate.standard_error[key], 0, atol=1e-6)
+        np.testing.assert_array_equal(estimate.count[key], samples)
+        assert estimate.observed[key].all()
 
 
-def test_a_newton_correction_undoes_all_but_the_last_displacement():
-    # The last gradient is one step old: θ_T - g_{T-1}/H = θ_T - θ_{T-1} + θ*.
-    params = problems.params(jnp.float64)
-    opt = ctagd_optax.ct_agd(
-        optax.sgd(0.02),
-        8,
-        eps=0.0,
-        correction_rate=1.0,
-        correction_gradient="last",
-        curvature_min=1e-3,
-        curvature_max=1e3,
-    )
-    before, _ = problems.train(opt, params, 7)
-    after, _ = problems.train(opt, params, 8)
-    jax.tree.map(
-        lambda x, a, y: np.testing.assert_allclose(y, -0.02 * a * x, rtol=1e-8),
-        before,
-        true_diagonal(params),
-        after,
-    )
+HESSIAN = np.asarray([[2.0, 0.5, -1.0], [0.5, 1.0, 0.3], [-1.0, 0.3, 3.0]])
 
 
-def test_a_newton_correction_after_a_resting_step_lands_on_the_minimum():
-    params = problems.params(jnp.float64)
-    rests_last = optax.sgd(lambda n: jnp.where(n == 7, 0.0, 0.02))
-    opt = ctagd_optax.ct_agd(
-        rests_last,
-        8,
-        eps=0.0,
-        correction_rate=1.0,
-        correction_gradient="last",
-        curvature_min=1e-3,
-        curvature_max=1e3,
-    )
-    after, _ = problems.train(opt, params, 8)
-    jax.tree.map(lambda y: np.testing.assert_allclose(y, 0.0, atol=1e-12), after)
+@each
+def test_numpy_reference(name):
+    """Random points and gradients: short epochs, bad gradients, one after another."""
+    estimator, eps, shape = ESTIMATORS[name], 0.3, (2, 3)
+    rng = np.random.default_rng(0)
 
-
-def test_a_rotated_quadratic_biases_the_secant():
-    # The secant sees Σ_j H_ij Δθ_j / Δθ_i, not H_ii: the documented limit.
-    hessian = jnp.asarray([[2.0, 1.0], [1.0, 2.0]])
-    estimator = ctagd_optax.secant()
-    opt = ctagd_optax.ct_agd(optax.sgd(0.05), 5, eps=0.0, estimator=estimator)
-    _, state = problems.train(
-        opt, jnp.asarray([1.0, 1.0]), 4, objective=lambda x: x @ hessian @ x / 2
-    )
-    # Along (1, 1), an eigenvector with eigenvalue 3, every quotient is 3.
-    estimate = estimator.estimate(state.evidence.curvature, 0.0)
-    np.testing.assert_allclose(estimate.value, [3.0, 3.0], rtol=1e-9)
-
-
-def test_noise_has_the_stated_law_and_is_repeatable():
-    like = jnp.zeros(20_000, jnp.float32)
-    step = ctagd_optax.Step(2, 3, *[None] * 7)
-    noise = quotient_noise(0, step, 1, like)
-    assert abs(float(noise.mean())) < 0.03
-    assert abs(float(noise.std()) - 1) < 0.02
-    np.testing.assert_array_equal(noise, quotient_noise(0, step, 1, like))
-    for other in (
-        quotient_noise(1, step, 1, like),
-        quotient_noise(0, step, 0, like),
-        quotient_noise(0, step._replace(epoch=1), 1, like),
-        quotient_noise(0, step._replace(epoch_step=4), 1, like),
-    ):
-        assert abs(float(jnp.corrcoef(noise, other)[0, 1])) < 0.03
-
-
-def test_traced_noise():
     @jax.jit
-    def gamma(noise_std):
-        estimator = ctagd_optax.secant(noise_std=noise_std)
-        opt = ctagd_optax.ct_agd(optax.sgd(0.02), 5, estimator=estimator)
-        return problems.train(opt, problems.params(), 5)[1].gamma
+    def observe(evidence, memory, step, second_params, second_gradients):
+        extra = {
+            "second_params": second_params,
+            "second_gradients": second_gradients,
+            "obj_fn": lambda x: jnp.sum(x["x"] * (x["x"] @ HESSIAN)) / 2,
+        }
+        return (
+            estimator.observe(evidence, memory, step, eps, **extra),
+            estimator.remember(memory, step),
+        )
 
-    np.testing.assert_allclose(
-        gamma(0.3),
-        problems.train(
-            ctagd_optax.ct_agd(
-                optax.sgd(0.02), 5, estimator=ctagd_optax.secant(noise_std=0.3)
-            ),
-            problems.params(),
-            5,
-        )[1].gamma,
-        rtol=1e-6,
+    def leaf(x):
+        return {"x": jnp.asarray(x)}
+
+    evidence, nothing = estimator.init(leaf(np.zeros(shape)), None)
+    for epoch, (steps, bad) in enumerate(
+        [(4, ()), (1, ()), (2, ()), (2, (0,)), (9, (4,)), (9, (2, 3, 8))]
+    ):
+        thetas, gradients, *second = rng.standard_normal((4, steps, *shape))
+        for t in bad:
+            gradients[t, 0, 1] = [np.nan, np.inf][t % 2]
+        if 8 in bad:
+            second[1][6, 1, 1] = np.nan
+        memory, finite_before, products = nothing, True, []
+        for t in range(steps):
+            step = problems.observed_step(
+                t, leaf(thetas[t]), leaf(gradients[t]), None, epoch, finite_before
+            )
+            step = step._replace(updates=leaf(thetas[t]))
+            signs = np.asarray(random_signs(0, step)["x"])
+            products.append(signs * (signs @ HESSIAN))
+            evidence, memory = observe(
+                evidence, memory, step, leaf(second[0][t]), leaf(second[1][t])
+            )
+            finite_before = step.finite
+        if name == "same_batch":
+            wanted = reference_estimators.same_batch(thetas, gradients, *second, 2)
+        elif name == "hutchinson":
+            wanted = reference_estimators.hutchinson(products, gradients, 2)
+        else:
+            wanted = getattr(reference_estimators, name)(thetas, gradients, eps)
+        found = estimator.estimate(evidence, eps)
+        for field, actual, expected in zip(found._fields, found, wanted, strict=True):
+            np.testing.assert_allclose(
+                actual["x"], expected, rtol=1e-6, err_msg=f"{field}, epoch {epoch}"
+            )
+
+
+@each
+def test_state_is_plain_arrays_of_fixed_shapes(name):
+    # Traced hyperparameters, 16-bit parameters, and a tensor that is left out.
+    factory = optax.inject_hyperparams(ctagd_optax.ct_agd)
+    opt = optax.masked(
+        factory(optax.sgd(0.1), 3, estimator=ESTIMATORS[name]), {"w": True, "b": False}
     )
-    assert not np.allclose(gamma(0.3), gamma(0.0))
+    params = problems.params(jnp.bfloat16)
+
+    def loss(x):
+        return problems.loss({**x, "b": params["b"]})
+
+    def kinds(tree):
+        return jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), tree)
+
+    with jax.numpy_dtype_promotion("standard"):  # inject_hyperparams needs it
+        state = opt.init(params)
+        updates, after = jax.eval_shape(
+            lambda state: opt.update(
+                params, state, params, grad_fn=jax.grad(loss), obj_fn=loss
+            ),
+            state,
+        )
+    assert kinds(after) == kinds(state)
+    assert updates["w"].dtype == jnp.bfloat16
+    assert all(
+        isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, np.generic)
+        for x in jax.tree.leaves(state)
+    )
+    assert optax.tree.get(state, "gamma").shape == (1,)
 
 
-@pytest.mark.parametrize(
-    ("kwargs", "message"),
-    [
-        ({"pairing": "x"}, "pairing must be one of 'equation', 'algorithm'; got 'x'"),
-        ({"weighting": "x"}, "weighting must be one of 'linear', 'uniform'; got 'x'"),
-        ({"noise_std": -1.0}, r"noise_std must be at least 0, got -1\.0"),
-    ],
-)
-def test_bad_input(kwargs, message):
-    with pytest.raises(ValueError, match=message):
-        ctagd_optax.secant(**kwargs)
+@each
+def test_trains_16_bit_parameters(name):
+    opt = ctagd_optax.ct_agd(
+        optax.sgd(0.01, momentum=0.85),
+        5,
+        curvature_min=0.5,
+        correction_rate=0.1,
+        estimator=ESTIMATORS[name],
+    )
+    params = problems.params(jnp.bfloat16)
+    after, state = problems.train(
+        opt, params, 20, grad_fn=jax.grad(problems.loss), obj_fn=problems.loss
+    )
+    assert problems.loss(after) < 0.5 * problems.loss(params)
+    assert state.epoch == 4
+    estimate = ESTIMATORS[name].estimate(state.evidence.curvature, 0.0)
+    assert estimate.value["w"].dtype == jnp.float32
+    ratio = estimate.value["w"] / problems.CURVATURE["w"].astype(jnp.float32)
+    assert abs(np.log10(np.median(ratio))) < 0.2
+
+
+@each
+def test_without_evidence(name):
+    estimator = ESTIMATORS[name]
+    params = {"x": jnp.ones((2, 3)), "empty": jnp.zeros((0,))}
+    evidence, memory = estimator.init(params, None)
+    nan = jax.tree.map(lambda p: p * jnp.nan, params)
+    step = problems.observed_step(0, params, nan, nan)
+    evidence = estimator.observe(
+        evidence,
+        memory,
+        step,
+        1e-3,
+        grad_fn=lambda x: x,
+        obj_fn=lambda x: jnp.sum(x["x"]),
+    )
+    estimate = estimator.estimate(evidence, 1e-3)
+    assert not estimate.observed["x"].any()
+    np.testing.assert_array_equal(estimate.value["x"], 0)
+    np.testing.assert_array_equal(estimate.standard_error["x"], np.inf)
+    np.testing.assert_array_equal(estimate.count["x"], 0)
+    assert estimate.value["empty"].shape == (0,)
+
+
+@each
+def test_accumulator_dtype(name):
+    evidence, _ = jax.eval_shape(
+        lambda p: ESTIMATORS[name].init(p, jnp.bfloat16), problems.params()
+    )
+    dtypes = {field: leaf.dtype for field, leaf in fields(evidence) if leaf.ndim == 2}
+    # The mean of the parameters keeps their bits, a count is a count.
+    exact = {"params_mean": jnp.float32, "quotient_count": jnp.int32}
+    assert dtypes == {field: exact.get(field, jnp.bfloat16) for field in dtypes}
+
+
+def fields(evidence):
+    """Names of the fields, with each of their leaves."""
+    return [
+        (name, leaf)
+        for name, field in evidence._asdict().items()
+        for leaf in jax.tree.leaves(field)
+    ]

@@ -13,10 +13,16 @@ import ctagd_optax
 SPECS = {"w": P("x", None), "b": P("x"), "scalar": P()}
 
 
+def loss(params):
+    return sum(jnp.sum(1.5 * p**2) for p in jax.tree.leaves(params))
+
+
 def quadratic_step(opt):
     def step(params, state):
-        grads = jax.tree.map(lambda p: 3.0 * p, params)
-        updates, state = opt.update(grads, state, params)
+        grads = jax.grad(loss)(params)
+        updates, state = opt.update(
+            grads, state, params, grad_fn=jax.grad(loss), obj_fn=loss
+        )
         return optax.apply_updates(params, updates), state
 
     return step
@@ -31,21 +37,30 @@ def make_params():
     }
 
 
-BACKBONE = optax.sgd(0.02, momentum=0.5)
+def literal(**options):
+    return ctagd_optax.ct_agd(
+        optax.sgd(0.02, momentum=0.5), 4, curvature_min=0.5, **options
+    )
+
+
+def robust():
+    return ctagd_optax.robust_ct_agd(optax.sgd(0.001, momentum=0.5), 4)
 
 
 @pytest.mark.parametrize(
     ("axis_type", "opt"),
     [
-        (AxisType.Auto, ctagd_optax.ct_agd(BACKBONE, 4, curvature_min=0.5)),
+        (AxisType.Auto, literal()),
+        (AxisType.Explicit, literal(unobserved="skip")),
         (
-            AxisType.Explicit,
-            ctagd_optax.ct_agd(BACKBONE, 4, curvature_min=0.5, unobserved="skip"),
+            AxisType.Auto,
+            literal(unobserved="skip", estimator=ctagd_optax.same_batch(every=2)),
         ),
-        (AxisType.Auto, ctagd_optax.robust_ct_agd(BACKBONE, 4)),
-        (AxisType.Explicit, ctagd_optax.robust_ct_agd(BACKBONE, 4)),
+        (AxisType.Explicit, literal(estimator=ctagd_optax.hutchinson(every=2))),
+        (AxisType.Auto, robust()),
+        (AxisType.Explicit, robust()),
     ],
-    ids=["auto-clamp", "explicit-skip", "auto-robust", "explicit-robust"],
+    ids=["auto", "explicit", "same_batch", "hutchinson", "auto-robust", "robust"],
 )
 def test_sharded_like_the_parameters(axis_type, opt):
     params = make_params()

@@ -98,6 +98,25 @@ def parameters_in_state(**options):
             },
             3,
         ),
+        ({"estimator": ctagd_optax.secant(errors=True)}, 7),
+        ({"estimator": ctagd_optax.instrumental()}, 10),
+        ({"estimator": ctagd_optax.regression()}, 5),
+        (
+            {
+                "estimator": ctagd_optax.regression(),
+                "correction_gradient": "last",
+            },
+            5,
+        ),
+        ({"estimator": ctagd_optax.same_batch()}, 4),
+        (
+            {
+                "estimator": ctagd_optax.same_batch(),
+                "correction_gradient": "last",
+            },
+            3,
+        ),
+        ({"estimator": ctagd_optax.hutchinson()}, 3),
     ],
 )
 def test_buffers_that_are_not_used_are_not_kept(options, vectors):
@@ -142,7 +161,9 @@ def test_the_boundary_is_the_pure_function():
 
     sums = after.evidence.curvature
     estimate = ctagd_optax.CurvatureEstimate(
-        value=jax.tree.map(lambda n, d: n / (d + 1e-3), *sums),
+        value=jax.tree.map(
+            lambda n, d: n / (d + 1e-3), sums.quotient_sum, sums.mask_sum
+        ),
         observed=jax.tree.map(lambda d: d > 0, sums.mask_sum),
     )
     average = jax.tree.map(lambda s: s / (6 + 1e-3), after.evidence.gradient_sum)

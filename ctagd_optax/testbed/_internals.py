@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from ctagd_optax._ct_agd import close_epoch, ct_agd
-from ctagd_optax._curvature import secant
+from ctagd_optax._secant import secant
 from ctagd_optax._transform import CTAGDState
 
 

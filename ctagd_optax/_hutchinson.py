@@ -1,0 +1,166 @@
+"""Hutchinson's estimator: Hessian-vector products with random signs."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from ctagd_optax._checks import check_every
+from ctagd_optax._curvature import (
+    CurvatureEstimate,
+    CurvatureEstimator,
+    accumulate,
+    accumulators,
+    counters,
+    fill,
+    random_signs,
+    square_root,
+)
+from ctagd_optax._transform import all_finite, map_with_index, per_tensor, wide
+
+
+class HutchinsonEvidence(NamedTuple):
+    """Mean and spread of the samples of an epoch, by Welford's recursion.
+
+    Attributes:
+      product_mean: the mean of v·Hv.
+      product_deviation: Σ (v·Hv - mean)².
+      sample_count: for each tensor, the samples.
+    """
+
+    product_mean: Any
+    product_deviation: Any
+    sample_count: jax.Array
+
+
+def hutchinson(every: ArrayLike = 1, seed: ArrayLike = 0) -> CurvatureEstimator:
+    r"""Hutchinson's estimator: Hessian-vector products at every n-th step.
+
+    .. math::
+
+        \widehat H = \frac1n \sum_t v_t \odot \nabla^2 f(\theta_t)\, v_t, \qquad
+        v_{t,i} = \pm 1 \text{ at random},
+
+    per coordinate. Each sample has the mean :math:`H_{ii}` and the variance
+    :math:`\sum_{j \ne i} H_{ij}^2`, whatever the noise in the gradients and wherever
+    the path leads. It costs about two gradients.
+
+    ``update`` takes ``obj_fn``, the loss of this step's batch as a function of the
+    parameters, at every step, as :func:`optax.contrib.sophia` does. It is called at
+    every n-th step, under ``lax.cond``.
+
+    The standard error is that of the mean of independent samples,
+
+    .. math::
+
+        \mathrm{se}^2 = \frac{1}{n(n-1)} \sum_t (v_{t,i}\,(H v_t)_i - \widehat H_i)^2 .
+
+    :math:`\varepsilon` plays no part: one sample makes every coordinate observed.
+
+    Args:
+      every: steps from one sample to the next; the first step of an epoch has one.
+      seed: seed of the signs, which are a pure function of seed, epoch, step and
+        tensor.
+
+    Returns:
+      A :class:`CurvatureEstimator`. It keeps two vectors.
+
+    Examples:
+      >>> import jax, jax.numpy as jnp, optax
+      >>> import ctagd_optax
+      >>> def loss(x):
+      ...     return jnp.sum(jnp.asarray([1.0, 4.0]) * x**2) / 2
+      >>> estimator = ctagd_optax.hutchinson(every=2)
+      >>> opt = ctagd_optax.ct_agd(
+      ...     optax.sgd(0.1), steps_per_epoch=5, estimator=estimator
+      ... )
+      >>> @jax.jit
+      ... def step(params, state):
+      ...     gradients = jax.grad(loss)(params)
+      ...     updates, state = opt.update(gradients, state, params, obj_fn=loss)
+      ...     return optax.apply_updates(params, updates), state
+      >>> params = jnp.asarray([1.0, -2.0])
+      >>> state = opt.init(params)
+      >>> for _ in range(5):
+      ...     params, state = step(params, state)
+      >>> estimate = estimator.estimate(state.evidence.curvature, eps=0.0)
+      >>> print(estimate.value, estimate.count)
+      [1. 4.] [3 3]
+    """
+    check_every(every)
+
+    def init(params, accumulator_dtype):
+        def sums():
+            return accumulators(params, accumulator_dtype)
+
+        return HutchinsonEvidence(sums(), sums(), counters(params)), None
+
+    def observe(evidence, memory, step, eps, *, obj_fn=None, **extra_args):
+        del memory, eps, extra_args
+        if obj_fn is None:
+            raise ValueError(
+                "hutchinson() needs obj_fn, the loss as a function of the parameters, "
+                "as an extra argument of update"
+            )
+        start = step.epoch_step == 0
+        due = step.epoch_step % every == 0
+
+        def product():
+            signs = random_signs(seed, step)
+            _, change = jax.jvp(jax.grad(obj_fn), (step.params,), (signs,))
+            return jax.tree.map(jnp.multiply, signs, change)
+
+        products = jax.lax.cond(
+            due, product, lambda: jax.tree.map(jnp.zeros_like, step.params)
+        )
+        finite = per_tensor(all_finite, products, dtype=jnp.bool_)
+        valid = due & step.finite & finite
+        count = accumulate(evidence.sample_count, valid.astype(jnp.int32), start)
+        share = jnp.where(valid, 1 / jnp.maximum(count, 1).astype(jnp.float32), 0)
+
+        def deviation(i, x, mean):
+            dtype = wide(x.dtype)
+            mean = jnp.where(start, 0, mean).astype(dtype)
+            return jnp.where(valid[i], x.astype(dtype) - mean, 0)
+
+        deviations = map_with_index(deviation, products, evidence.product_mean)
+
+        def move(i, mean, d):
+            return accumulate(mean, share[i].astype(d.dtype) * d, start)
+
+        def spread(i, total, d):
+            return accumulate(total, (1 - share[i]).astype(d.dtype) * d**2, start)
+
+        return HutchinsonEvidence(
+            product_mean=map_with_index(move, evidence.product_mean, deviations),
+            product_deviation=map_with_index(
+                spread, evidence.product_deviation, deviations
+            ),
+            sample_count=count,
+        )
+
+    def remember(memory, step):
+        del step
+        return memory
+
+    def estimate(evidence, eps):
+        del eps
+        count = evidence.sample_count
+
+        def standard_error(i, total):
+            dtype = wide(total.dtype)
+            pairs = jnp.maximum(count[i] * (count[i] - 1), 1).astype(dtype)
+            root = square_root(total.astype(dtype) / pairs)
+            return jnp.where(count[i] > 1, root, jnp.inf)
+
+        return CurvatureEstimate(
+            value=jax.tree.map(
+                lambda mean: mean.astype(wide(mean.dtype)), evidence.product_mean
+            ),
+            observed=fill(count > 0, evidence.product_mean),
+            standard_error=map_with_index(standard_error, evidence.product_deviation),
+            count=fill(count, evidence.product_mean),
+        )
+
+    return CurvatureEstimator(init, observe, remember, estimate)

@@ -1,0 +1,234 @@
+"""The paper's estimator: difference quotients along the path."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.typing import ArrayLike
+
+from ctagd_optax._checks import check_choice
+from ctagd_optax._curvature import (
+    CurvatureEstimate,
+    CurvatureEstimator,
+    accumulate,
+    accumulators,
+    finite_only,
+    sample_key,
+    square_root,
+)
+from ctagd_optax._transform import Step, map_with_index, wide
+
+
+class SecantEvidence(NamedTuple):
+    """Rolling sums of the paper's quotients.
+
+    Attributes:
+      quotient_sum: S_num = Σ t·m·h.
+      mask_sum: S_den = Σ t·m.
+      deviation_sum: Σ t·m·(h - h̄)²; None without ``errors``.
+      quotient_count: Σ m; None without ``errors``.
+    """
+
+    quotient_sum: Any
+    mask_sum: Any
+    deviation_sum: Any = None
+    quotient_count: Any = None
+
+
+class SecantMemory(NamedTuple):
+    """The step before.
+
+    Attributes:
+      previous_gradients: g of the step before.
+      previous_params: θ of the step before; None for the "algorithm" pairing.
+    """
+
+    previous_gradients: optax.Updates
+    previous_params: optax.Params | None
+
+
+def quotient_noise(seed: int, step: Step, tensor: int, like: jax.Array) -> jax.Array:
+    """Standard normal noise, a pure function of seed, epoch, step and tensor."""
+    return jax.random.normal(sample_key(seed, step, tensor), like.shape, like.dtype)
+
+
+def secant(
+    pairing: str = "equation",
+    weighting: str = "linear",
+    noise_std: ArrayLike = 0.0,
+    seed: int = 0,
+    errors: bool = False,
+) -> CurvatureEstimator:
+    r"""The paper's estimator: an average of difference quotients along the path.
+
+    .. math::
+
+        m_t = [\,|\Delta\theta_t| > \varepsilon\,], \qquad
+        h_t = m_t\, \Delta g_t / \Delta\theta_t, \qquad
+        \widehat H = \frac{\sum_{t=1}^{T-1} t\, h_t}
+                          {\sum_{t=1}^{T-1} t\, m_t + \varepsilon},
+
+    all per coordinate, with :math:`\Delta g_t = g_t - g_{t-1}`. Where the Hessian is
+    diagonal and gradients carry no noise, it is exact up to the :math:`\varepsilon` in
+    the denominator. A full Hessian adds :math:`\sum_j H_{ij}\Delta\theta_j /
+    \Delta\theta_i`, and independent noise in the two gradients biases every quotient.
+
+    With ``errors`` the standard error of the weighted mean is that of :math:`n`
+    independent quotients,
+
+    .. math::
+
+        \mathrm{se}^2 = \frac{c}{n - 1}\,
+            \frac{\sum_t t\, m_t (h_t - \bar h)^2}{\sum_t t\, m_t},
+
+    with :math:`c = \frac{4}{3}` for linear weights and 1 for uniform ones. It knows
+    nothing of the bias, which under noise is most of the error.
+
+    Args:
+      pairing: "equation" takes :math:`\Delta\theta_t = \theta_t - \theta_{t-1}`, the
+        points where the two gradients were taken. "algorithm" is the paper's
+        pseudo-code to the letter, :math:`\theta_{t+1} - \theta_t`, one step late; it
+        needs no stored parameters, but takes our own update for the whole
+        displacement, so nothing later in a chain may change it.
+      weighting: "linear" weighs the quotient of step t by t; "uniform" by 1.
+      noise_std: standard deviation of the Gaussian noise added to every quotient (the
+        paper's ablation).
+      seed: seed of that noise.
+      errors: keep two more vectors, for the standard error and the count.
+
+    Returns:
+      A :class:`CurvatureEstimator`.
+
+    Examples:
+      >>> import jax.numpy as jnp, optax
+      >>> import ctagd_optax
+      >>> opt = ctagd_optax.ct_agd(
+      ...     optax.sgd(0.1),
+      ...     steps_per_epoch=5,
+      ...     estimator=ctagd_optax.secant(weighting="uniform"),
+      ... )
+      >>> state = opt.init(jnp.ones(3))
+      >>> print(state.gamma)
+      [1.]
+    """
+    check_choice("pairing", pairing, ("equation", "algorithm"))
+    check_choice("weighting", weighting, ("linear", "uniform"))
+    if isinstance(noise_std, int | float) and noise_std < 0:
+        raise ValueError(f"noise_std must be at least 0, got {noise_std}")
+    noiseless = isinstance(noise_std, int | float) and noise_std == 0
+
+    def init(params, accumulator_dtype):
+        evidence = SecantEvidence(
+            quotient_sum=accumulators(params, accumulator_dtype),
+            mask_sum=accumulators(params, accumulator_dtype),
+            deviation_sum=accumulators(params, accumulator_dtype) if errors else None,
+            quotient_count=accumulators(params, jnp.int32) if errors else None,
+        )
+        return evidence, SecantMemory(
+            previous_gradients=jax.tree.map(jnp.zeros_like, params),
+            previous_params=(
+                jax.tree.map(jnp.zeros_like, params) if pairing == "equation" else None
+            ),
+        )
+
+    def displacement(memory, step):
+        if pairing == "algorithm":
+            return step.updates
+        return jax.tree.map(
+            lambda end, begin: (
+                end.astype(wide(end.dtype)) - begin.astype(wide(end.dtype))
+            ),
+            step.params,
+            memory.previous_params,
+        )
+
+    def observe(evidence, memory, step, eps, **extra_args):
+        del extra_args
+        start = step.epoch_step == 0
+        t = step.epoch_step if weighting == "linear" else jnp.ones_like(step.epoch_step)
+
+        def observe_tensor(i, g, g_before, dx, numerator, denominator, *spread):
+            dtype = wide(g_before.dtype)
+            dx = dx.astype(dtype)
+            mask = step.paired[i] & (jnp.abs(dx) > jnp.asarray(eps, dtype))
+            h = (g.astype(dtype) - g_before.astype(dtype)) / jnp.where(mask, dx, 1)
+            if not noiseless:
+                h += jnp.asarray(noise_std, dtype) * quotient_noise(seed, step, i, h)
+            weight = jnp.where(mask, t.astype(dtype), 0)
+            sums = SecantEvidence(
+                quotient_sum=accumulate(
+                    numerator, jnp.where(mask, weight * h, 0), start
+                ),
+                mask_sum=accumulate(denominator, weight, start),
+            )
+            if not errors:
+                return sums
+            deviations, count = spread
+            before = jnp.where(start, 0, denominator).astype(dtype)
+            mean = numerator.astype(dtype) / jnp.where(before > 0, before, 1)
+            total = before + weight
+            share = weight * before / jnp.where(total > 0, total, 1)
+            return sums._replace(
+                deviation_sum=accumulate(
+                    deviations, jnp.where(mask, share * (h - mean) ** 2, 0), start
+                ),
+                quotient_count=accumulate(count, mask.astype(jnp.int32), start),
+            )
+
+        kept = [field for field in evidence if field is not None]
+        tensors = map_with_index(
+            observe_tensor,
+            step.gradients,
+            memory.previous_gradients,
+            displacement(memory, step),
+            *kept,
+        )
+        return jax.tree.transpose(
+            jax.tree.structure(step.gradients),
+            jax.tree.structure(SecantEvidence(*range(len(kept)))),
+            tensors,
+        )
+
+    def remember(memory, step):
+        del memory
+        # A sample that is left out is not remembered: the next one has no pair.
+        return SecantMemory(
+            previous_gradients=finite_only(step.gradients, step),
+            previous_params=(
+                finite_only(step.params, step) if pairing == "equation" else None
+            ),
+        )
+
+    def estimate(evidence, eps):
+        def value(numerator, denominator):
+            dtype = wide(numerator.dtype)
+            total = denominator.astype(dtype) + jnp.asarray(eps, dtype)
+            return numerator.astype(dtype) / jnp.where(denominator > 0, total, 1)
+
+        def standard_error(deviations, denominator, count):
+            dtype = wide(deviations.dtype)
+            spread = deviations.astype(dtype) * (4 / 3 if weighting == "linear" else 1)
+            freedom = denominator.astype(dtype) * (count - 1).astype(dtype)
+            known = count > 1
+            return jnp.where(
+                known, square_root(spread / jnp.where(known, freedom, 1)), jnp.inf
+            )
+
+        return CurvatureEstimate(
+            value=jax.tree.map(value, evidence.quotient_sum, evidence.mask_sum),
+            observed=jax.tree.map(lambda d: d > 0, evidence.mask_sum),
+            standard_error=(
+                jax.tree.map(
+                    standard_error,
+                    evidence.deviation_sum,
+                    evidence.mask_sum,
+                    evidence.quotient_count,
+                )
+                if errors
+                else None
+            ),
+            count=evidence.quotient_count,
+        )
+
+    return CurvatureEstimator(init, observe, remember, estimate)

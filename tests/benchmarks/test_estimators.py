@@ -1,0 +1,76 @@
+"""The estimators' benchmark runs, and shows what the README says of them."""
+
+import json
+import sys
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ctagd_optax
+from benchmarks import estimators
+
+pytestmark = pytest.mark.usefixtures("default_jax")
+
+
+def test_regression_and_instrument_beat_the_secant_under_noise(monkeypatch):
+    names = "secant()", "instrumental()", "regression()"
+    monkeypatch.setattr(
+        estimators, "ESTIMATORS", {name: estimators.ESTIMATORS[name] for name in names}
+    )
+    monkeypatch.setattr(estimators, "MOMENTA", (0.85,))
+    monkeypatch.setattr(estimators, "NOISES", (0.1, 1.0, 10.0))
+    rows = estimators.quadratic(settled=False, draws=10, lengths=[100, 400])
+    errors = {
+        (row["noise"], row["steps"]): [row["error"][name] for name in names]
+        for row in rows
+    }
+    assert len(errors) == 6
+    for (noise, steps), (secant, instrumental, regression) in errors.items():
+        assert secant > 3 * regression, (noise, steps)
+        # A short epoch far from the minimum is nearly a line: there it is 2.5 times.
+        if (noise, steps) != (0.1, 100):
+            assert secant > 3 * instrumental, (noise, steps)
+
+
+def test_measure():
+    estimate = ctagd_optax.CurvatureEstimate(
+        value=jnp.asarray([2.0, 5.0, -3.0, 1e3, 1.0, 1.0]),
+        observed=jnp.asarray([True, False, True, True, True, True]),
+        standard_error=jnp.asarray([0.1, 9.0, 1.0, 1.0, 0.3, 9.0]),
+    )
+    truth = jnp.asarray([0.2, 1.0, 1.0, 10.0, 0.5, 1e-3])
+    errors = estimators.measure(estimate, truth)
+    # Off tenfold; no evidence; negative; clamped from above; right but for 2; too flat.
+    np.testing.assert_allclose(
+        errors.log10, [1.0, 2.0, 2.0, 1.0, np.log10(2), np.nan], rtol=1e-5
+    )
+    np.testing.assert_array_equal(errors.covered, [0, 1, 0, 0, 1, np.nan])
+
+
+def test_short_run(tmp_path, monkeypatch):
+    out = tmp_path / "estimators.json"
+    few = {"same_batch()": ctagd_optax.same_batch()}
+    monkeypatch.setattr(estimators, "ESTIMATORS", few)
+    monkeypatch.setattr(estimators, "MOMENTA", (0.85,))
+    monkeypatch.setattr(estimators, "NOISES", (1.0,))
+    monkeypatch.setattr(estimators, "BATCHES", (8,))
+    monkeypatch.setattr(estimators, "HIDDEN", 2)
+    arguments = ["estimators", "--draws", "2", "--lengths", "4", "8", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", arguments)
+    estimators.main()
+    rows = json.loads(out.read_text())["rows"]
+    assert [(row["problem"], row["steps"]) for row in rows] == [
+        (problem, steps)
+        for problem in ("quadratic", "settled", "network")
+        for steps in (4, 8)
+    ]
+    assert all(row["coordinates"] for row in rows)
+    assert all(0 < error < 4 for row in rows for error in row["error"].values())
+
+
+def test_bad_lengths(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["estimators", "--lengths", "0"])
+    with pytest.raises(SystemExit):
+        estimators.main()
+    assert "--draws and --lengths must be at least 1" in capsys.readouterr().err
