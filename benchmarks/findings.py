@@ -14,6 +14,7 @@ from benchmarks import (
     plots,
     profiles,
     recipes,
+    sweeps,
     tables,
 )
 
@@ -50,6 +51,28 @@ INGREDIENTS = {
     "left out otherwise",
     "correction": "the step at the end of an epoch; its rate is 0.5 by default",
     "eps": "the least movement ε that counts as evidence; 0.001 by default",
+}
+
+# The same for those of experiments.ROBUST_ABLATIONS.
+ROBUST_INGREDIENTS = {
+    "aim": "what is to have the target's length after the first epoch: the next "
+    "epoch's mean step by default, its first step otherwise",
+    "target": "the step length to grow to; 1 Newton step by default",
+    "largest multiplier": "of the learning rate; 30 by default",
+    "pooling": "one step length for all tensors by default; one for each, or the "
+    "geometric mean of the two decisions, otherwise",
+    "standard error": "how many of them the decisions allow for; 1 by default",
+    "descent": "whether the gradient after a step must still point along it before "
+    "steps grow; it must by default",
+    "dead zone": "steps shorter than 0.5, later 0.25, grow by default; all below 1 "
+    "otherwise",
+    "annealing": "linear in the learning rate by default; linear in its divisor, or "
+    "none, otherwise",
+    "guard": "cuts the multiplier where gradients are large; on by default",
+    "parts of an epoch": "in which steps are judged; 1 by default",
+    "correction": "the step at the end of an epoch: one slope for each tensor by "
+    "default; none, or one for each coordinate, otherwise",
+    "reach": "of the correction, in standard deviations; 0.5 by default",
 }
 
 # Multiples of the best arm's epochs, for the table of the profile.
@@ -109,7 +132,7 @@ def page(results: pathlib.Path) -> str:
       Markdown, with pictures by paths relative to ``benchmarks``.
     """
     found = read(results / "compare")
-    ablations = read(results / "ablate")
+    ablations = read(results / "ablate" / "ct_sgd")
     sections = [
         INTRODUCTION,
         _overview(found),
@@ -147,6 +170,9 @@ def page(results: pathlib.Path) -> str:
         _trust(found),
         _ingredients(ablations),
         _cost(found, results / "overhead.json"),
+        _robust(found),
+        _sweeps(results / "sweep"),
+        _robust_ingredients(read(results / "ablate" / "robust_sgd")),
         f"## The comparisons\n\n{tables.LEGEND}\n",
         *(_comparison(c, results.parent) for c in found),
         _recipes(results),
@@ -390,6 +416,92 @@ def _cost(found: list[Comparison], overhead: pathlib.Path) -> str:
         f"adds {added:g} bytes of state per float32 parameter, five vectors where the "
         f"paper counts four.\n\n{_each(found, cells)}\n"
     )
+
+
+def robust_table(found: list[Comparison]) -> str:
+    """Epochs to the cutoff of the robust method and all that it is measured against."""
+
+    def cells(rows):
+        return {
+            _arm(arm): tables.plus_minus(rows[arm], "epochs_to_cutoff", 1)
+            if arm in rows
+            else tables.NOTHING
+            for arm in (
+                "sgd",
+                "sgd, tuned",
+                "sgd+average, tuned",
+                "sawtooth_control",
+                "robust_sgd",
+                "robust_sgd:correction=none",
+                "adam",
+                "adam, tuned",
+                "sawtooth_adam_control",
+                "robust_adam",
+            )
+        }
+
+    return _each(found, cells)
+
+
+def _robust(found: list[Comparison]) -> str:
+    return (
+        "## Does the robust method help?\n\n"
+        "Epochs to the cutoff. `robust_ct_agd` around SGD and Adam at the paper's "
+        "learning rates, against the bare backbone, the same with a tuned constant "
+        "learning rate, that evaluated at averaged weights, and the sawtooth, which "
+        f"knows nothing of curvature.\n\n{robust_table(found)}\n"
+    )
+
+
+def _sweeps(folder: pathlib.Path) -> str:
+    parts = [
+        "## Is the robust method safe at any learning rate?\n",
+        "The backbone's learning rate times a factor. Epochs until test accuracy is at "
+        "the level at which the bare backbone itself ends there (the mean of its "
+        "seeds; a seed that ends below it counts as ∞); the control is the "
+        "sawtooth.\n",
+    ]
+    for path in sorted(folder.glob("*/sweep.json")):
+        found = json.loads(path.read_text())
+        parts += [
+            f"### `{found['method']}` on {found['workload']}\n",
+            f"{len(found['seeds'])} seeds, {found['cells'][0]['epochs']} epochs.\n",
+            f"{tables.markdown(sweeps.rows(found), texts=2)}\n",
+        ]
+    return "\n".join(parts)
+
+
+def _robust_ingredients(ablations: list[Comparison]) -> str:
+    parts = [
+        "## What does each ingredient of the robust method contribute?\n",
+        "`robust_sgd` with one thing changed at a time, below the method as it is.\n",
+    ]
+    for comparison in ablations:
+        summary = comparison.rows
+
+        def cells(ingredient, name, rows=summary):
+            row = rows[name]
+            return {
+                "ingredient": ingredient,
+                "arm": f"`{name}`",
+                "best, %": tables.plus_minus(row, "best", 1, scale=100),
+                "epochs to cutoff": tables.plus_minus(row, "epochs_to_cutoff", 1),
+                "fell back": row["fell_back"],
+                "diverged": row["diverged"],
+            }
+
+        first = ("sgd", "sawtooth_control", "robust_sgd")
+        table = [cells("", name) for name in first if name in summary]
+        for ingredient, specs in experiments.ROBUST_ABLATIONS.items():
+            names = [optimizers.arm(spec).name for spec in specs]
+            table += [cells(ingredient, name) for name in names if name in summary]
+        parts += [
+            f"### Robust ablations on {comparison.results['workload']}\n",
+            f"{tables.setting(comparison.results)}\n",
+            f"{tables.markdown(table, texts=2)}\n",
+        ]
+    meanings = (f"- **{k.capitalize()}**: {v}." for k, v in ROBUST_INGREDIENTS.items())
+    return "\n".join([*parts, *meanings, ""])
 
 
 def _comparison(comparison: Comparison, base: pathlib.Path) -> str:

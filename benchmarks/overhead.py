@@ -44,6 +44,12 @@ OPTIMIZERS: dict[str, Callable[[], optax.GradientTransformation]] = {
         estimator=ctagd_optax.secant("algorithm"),
         correction_gradient="last",
     ),
+    "robust_ct_agd(sgd)": lambda: ctagd_optax.robust_ct_agd(
+        optax.sgd(1e-2, momentum=0.85), STEPS_PER_EPOCH
+    ),
+    "robust_ct_agd(sgd), no correction": lambda: ctagd_optax.robust_ct_agd(
+        optax.sgd(1e-2, momentum=0.85), STEPS_PER_EPOCH, correction="none"
+    ),
 }
 # Vectors that ct_agd(sgd) cannot but move in a step: it reads the gradient, and reads
 # and writes the parameters, the momentum and its five vectors.
@@ -128,29 +134,57 @@ def time_boundary(size: int, repeats: int) -> dict[str, float]:
 def memory(size: int = 10**6) -> list[dict]:
     """Bytes per parameter of the state, and of a step's temporary buffers."""
     algorithm = ctagd_optax.secant("algorithm")
+    literal, robust = ctagd_optax.ct_agd, ctagd_optax.robust_ct_agd
     rows = []
-    for label, dtype, options in (
-        ("defaults", jnp.float32, {}),
-        ('correction_gradient="last"', jnp.float32, {"correction_gradient": "last"}),
-        ('secant("algorithm")', jnp.float32, {"estimator": algorithm}),
+    for label, wrapper, dtype, options in (
+        ("defaults", literal, jnp.float32, {}),
+        (
+            'correction_gradient="last"',
+            literal,
+            jnp.float32,
+            {"correction_gradient": "last"},
+        ),
+        ('secant("algorithm")', literal, jnp.float32, {"estimator": algorithm}),
         (
             'secant("algorithm"), correction_gradient="last"',
+            literal,
             jnp.float32,
             {"estimator": algorithm, "correction_gradient": "last"},
         ),
         (
             "accumulator_dtype=bfloat16",
+            literal,
             jnp.float32,
             {"accumulator_dtype": jnp.bfloat16},
         ),
-        ("defaults, bfloat16 parameters", jnp.bfloat16, {}),
+        ("defaults, bfloat16 parameters", literal, jnp.bfloat16, {}),
         (
             "accumulator_dtype=bfloat16, bfloat16 parameters",
+            literal,
             jnp.bfloat16,
             {"accumulator_dtype": jnp.bfloat16},
         ),
+        ("robust_ct_agd", robust, jnp.float32, {}),
+        (
+            'robust_ct_agd, correction="none"',
+            robust,
+            jnp.float32,
+            {"correction": "none"},
+        ),
+        (
+            'robust_ct_agd, correction="coordinate"',
+            robust,
+            jnp.float32,
+            {"correction": "coordinate"},
+        ),
+        (
+            "robust_ct_agd, accumulator_dtype=bfloat16",
+            robust,
+            jnp.float32,
+            {"accumulator_dtype": jnp.bfloat16},
+        ),
     ):
-        opt = ctagd_optax.ct_agd(optax.sgd(1e-2), STEPS_PER_EPOCH, **options)
+        opt = wrapper(optax.sgd(1e-2), STEPS_PER_EPOCH, **options)
         params = jax.ShapeDtypeStruct((size,), dtype)
         state = jax.eval_shape(opt.init, params)
         compiled = make_step(opt).lower(params, state, params).compile()
@@ -223,6 +257,9 @@ def main() -> None:
             "gigabytes per second": round(bandwidth / 1e9, 1),
             "against the slowest of adan and prodigy": round(
                 seconds["ct_agd(sgd)"] / max(seconds["adan"], seconds["prodigy"]), 2
+            ),
+            "robust against literal": round(
+                seconds["robust_ct_agd(sgd)"] / seconds["ct_agd(sgd)"], 2
             ),
             "against the bytes it must move": round(seconds["ct_agd(sgd)"] / floor, 2),
         }

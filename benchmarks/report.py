@@ -133,6 +133,11 @@ def estimators() -> str:
     )
 
 
+def robust() -> str:
+    """Epochs to the cutoff of the robust method, its backbones and controls."""
+    return findings.robust_table(findings.read(RESULTS / "compare"))
+
+
 def testbed_table() -> str:
     """The testbed's table, and what it says of the paper's."""
     data, *others = (
@@ -199,6 +204,7 @@ def _overhead() -> dict:
 BLOCKS = {
     "digits": digits,
     "estimators": estimators,
+    "robust": robust,
     "memory": memory,
     "steps": steps,
     "boundary": boundary,

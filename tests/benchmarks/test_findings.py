@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from benchmarks import experiments, findings, recipes, report
+from benchmarks import experiments, findings, recipes, report, sweeps
 from tests.benchmarks.handmade import comparison, run
 
 
@@ -141,7 +141,7 @@ def test_ablations_are_read_by_ingredient(folder):
             "ct_sgd:eps=1e-08": ("control", run(0.2, 0.1)),
         },
     )
-    for kind in ("compare", "ablate"):
+    for kind in ("compare", "ablate/ct_sgd"):
         path = folder / kind / "digits_mlp"
         write(path, results, dict.fromkeys(results["arms"], 1.0))
     found = section(findings.page(folder), "Ablations on digits_mlp")
@@ -160,6 +160,31 @@ def test_ablations_are_read_by_ingredient(folder):
     ]
     assert "paper" not in found.split("**Eps**")[1]
     assert findings.INGREDIENTS.keys() == experiments.ABLATIONS.keys()
+
+
+def test_the_robust_method(folder):
+    results = comparison(
+        sgd=("backbone", run(0.5, 0.9)),
+        sawtooth_control=("control", run(0.8, 0.9)),
+        robust_sgd=("ours", run(0.9, 0.8)),
+        **{"robust_sgd:guard=1000000000": ("control", run(0.1, 0.1))},
+    )
+    for kind in ("compare", "ablate/robust_sgd"):
+        path = folder / kind / "digits_mlp"
+        write(path, results, dict.fromkeys(results["arms"], 1.0))
+    names = sweeps.arms("robust_sgd", [1.0])[0]
+    cell = sweeps.cell({**results, "steps_per_epoch": 5, "epochs": 2}, names)
+    path = folder / "sweep" / "digits_mlp" / "sweep.json"
+    path.parent.mkdir(parents=True)
+    found = {"workload": "digits_mlp", "method": "robust_sgd", "seeds": [0]}
+    path.write_text(json.dumps({**found, "cells": [cell]}))
+
+    text = findings.page(folder)
+    assert "| `digits_mlp` | 2.0 | – | – | 2.0 | 1.0 | – |" in text
+    assert "| 5 | `sgd` | 90.0 | 2.0 | 2.0 | 1.0 | 80.0 |" in text
+    changed = section(text, "Robust ablations on digits_mlp")
+    assert "| guard | `robust_sgd:guard=1000000000` | 10.0 | ∞" in changed
+    assert findings.ROBUST_INGREDIENTS.keys() == experiments.ROBUST_ABLATIONS.keys()
 
 
 def test_without_ablations(text):

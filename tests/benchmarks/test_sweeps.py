@@ -1,0 +1,107 @@
+"""Sweeps over learning rates and lengths of an epoch."""
+
+import json
+
+import pytest
+from rich.console import Console
+
+from benchmarks import sweeps
+from tests.benchmarks.handmade import comparison, run
+
+pytestmark = pytest.mark.usefixtures("default_jax")
+
+
+def test_arms_share_a_learning_rate():
+    first, second = sweeps.arms("robust_adam:correction=none", [0.1, 1.0])
+    assert first == {
+        "backbone": "adam@0.0001",
+        "control": "sawtooth_adam_control@0.0001",
+        "method": "robust_adam@0.0001:correction=none",
+    }
+    assert second["backbone"] == "adam"
+    with pytest.raises(
+        ValueError, match=r"optimizer must be one of ct_sgd.* got 'lion'"
+    ):
+        sweeps.arms("lion", [1.0])
+
+
+NAMES = {"backbone": "sgd", "control": "sawtooth_control", "method": "robust_sgd"}
+
+
+def results(**arms):
+    return {
+        **comparison(**{name: ("peer", *runs) for name, runs in arms.items()}),
+        "steps_per_epoch": 7,
+        "epochs": 3,
+    }
+
+
+def test_epochs_to_where_the_backbone_ends():
+    found = sweeps.cell(
+        results(
+            sgd=[run(0.2, 0.9, 0.6), run(0.1, 0.2, 0.4)],
+            sawtooth_control=[run(0.1, 0.1, 0.1), run(0.5, 0.5, 0.5)],
+            robust_sgd=[run(0.5, 0.6, 0.7), run(0.1, 0.5, 0.3)],
+        ),
+        NAMES,
+    )
+    assert found["level"] == 0.5
+    assert found["reached"] == {
+        "backbone": [2, None],
+        "control": [None, 1],
+        "method": [1, 2],
+    }
+    [row] = sweeps.rows({"cells": [found], "seeds": [0, 1]})
+    assert list(row.values()) == [
+        "7",
+        "`sgd`",
+        "50.0",
+        "∞ (1 of 2 missed)",
+        "∞ (1 of 2 missed)",
+        "1.5",
+        "50.0",
+    ]
+
+
+def test_runs_that_diverge():
+    found = sweeps.cell(
+        results(
+            sgd=[run(0.2, 0.9)],
+            sawtooth_control=[run(0.1, failed_step=3)],
+            robust_sgd=[run(0.5, 0.9)],
+        ),
+        NAMES,
+    )
+    assert found["diverged"] == {"backbone": 0, "control": 1, "method": 0}
+    [row] = sweeps.rows({"cells": [found], "seeds": [0]})
+    assert row["epochs to it: control"] == "diverged (1 of 1)"
+    assert row["epochs to it: method"] == "2.0"
+
+    found = sweeps.cell(
+        results(
+            sgd=[run(failed_step=1)],
+            sawtooth_control=[run(0.1, 0.2)],
+            robust_sgd=[run(0.5, 0.9)],
+        ),
+        NAMES,
+    )
+    assert found["level"] is None
+    [row] = sweeps.rows({"cells": [found], "seeds": [0]})
+    assert row["its end, %"] == row["epochs to it: method"] == "–"
+
+
+def test_a_short_sweep(tmp_path):
+    found = sweeps.sweep(
+        "digits_mlp",
+        "robust_sgd:correction=none",
+        [1.0],
+        [512],
+        [0],
+        tmp_path,
+        console=Console(quiet=True),
+        epochs=1,
+    )
+    assert json.loads((tmp_path / "sweep.json").read_text()) == found
+    [cell] = found["cells"]
+    assert cell["steps_per_epoch"] == 3
+    assert cell["reached"]["backbone"] == [1]
