@@ -33,8 +33,9 @@ are at the end.
   at λ_min, without curvature; `ct_sgd_no_correction` has no step at the epoch's end.
 - The **cutoff** of a workload is 5 % below the best arm's accuracy. A **saving** is of
   epochs to it, in % of the reference's epochs: means over seeds, ∞ where a seed never
-  arrives. A case is one cell of a table. Seeds are few, so a small saving may be
-  chance; the tables of the comparisons have the intervals.
+  arrives; – where neither does, or there was no run. A case is one cell of a table.
+  Seeds are few, so a small saving may be chance; the tables of the comparisons have
+  the intervals.
 """
 
 # What each ingredient of experiments.ABLATIONS is, and how CT-AGD has it by default.

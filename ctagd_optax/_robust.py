@@ -313,7 +313,7 @@ def robust_ct_agd(
       correction_limit: :math:`\kappa`, the largest correction of a coordinate, in
         standard deviations of its path.
       accumulator_dtype: dtype of sums and remembered updates; None is float32 for
-        16-bit parameters, else the parameter's.
+        16-bit parameters, else the parameter's, as is always the mean of parameters.
 
     Returns:
       A :class:`optax.GradientTransformationExtraArgs` with the state
@@ -551,7 +551,8 @@ def _no_line(params: optax.Params, coordinates: bool, dtype: DTypeLike | None) -
     return Line(
         weight=vector(),
         count=vector(),
-        mean_params=tree(),
+        # Distances from this mean need every bit of the parameters.
+        mean_params=accumulators(params, None),
         mean_gradients=tree(),
         spread=tree(),
         slope_sum=tree() if coordinates else vector(),

@@ -238,7 +238,10 @@ def test_vectors_in_the_state(options, vectors):
     )
     state = opt.init({"w": jnp.zeros(1000, jnp.float32)})
     large = [x for x in jax.tree.leaves(state) if x.size == 1000]
-    assert [x.dtype for x in large] == [jnp.bfloat16] * vectors
+    assert len(large) == vectors
+    # The mean of the parameters keeps their bits.
+    wide = sum(x.dtype != jnp.bfloat16 for x in large)
+    assert wide == (options.get("correction") != "none")
 
 
 def test_a_step_copies_no_vector():
