@@ -47,10 +47,10 @@ WRAPPED = tuple(
         "wrapper_name": wrapper,
         "wrapper_kwargs": options,
     }
-    for name, learning_rate in (("sgd", 1e-3), ("adam", 1e-2))
-    for wrapper, options in (
-        ("ct_agd", WRAPPER),
-        ("robust_ct_agd", {"steps_per_epoch": 50}),
+    for name, learning_rate, wrapper, options in (
+        ("sgd", 1e-3, "ct_agd", WRAPPER),
+        ("adam", 1e-2, "ct_agd", WRAPPER),
+        ("sgd", 1e-3, "robust_ct_agd", {"steps_per_epoch": 50}),
     )
 )
 OPTIMIZERS = {
