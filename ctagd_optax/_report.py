@@ -1,5 +1,6 @@
 """The state's trust figures, by parameter path."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -82,7 +83,7 @@ _COLUMNS = {
 class CurvatureReport(list[CurvatureRow | RobustRow]):
     """A list of :class:`CurvatureRow` or :class:`RobustRow` that prints as a table."""
 
-    def __init__(self, rows: list[CurvatureRow] | list[RobustRow], epoch: int):
+    def __init__(self, rows: Sequence[CurvatureRow | RobustRow], epoch: int):
         super().__init__(rows)
         self.epoch = epoch
 

@@ -106,7 +106,7 @@ class Line(NamedTuple):
 
     Attributes:
       weight: for each tensor, W = Σ w.
-      count: for each tensor, how many samples.
+      samples: for each tensor, how many samples.
       mean_params: θ̄, the weighted mean.
       mean_gradients: ḡ.
       spread: Σ w (θ - θ̄)².
@@ -115,7 +115,7 @@ class Line(NamedTuple):
     """
 
     weight: jax.Array
-    count: jax.Array
+    samples: jax.Array
     mean_params: Any
     mean_gradients: Any
     spread: Any
@@ -188,7 +188,7 @@ def next_multiplier(
     multiplier: jax.Array,
     step_high: jax.Array,
     step_low: jax.Array,
-    descending: jax.Array,
+    descending: ArrayLike,
     first: ArrayLike = False,
     *,
     target: ArrayLike = 1.0,
@@ -383,7 +383,10 @@ def robust_ct_agd(
             multiplier=zeros(),
             streak=zeros(dtype=jnp.int32),
         )
-        info = RobustInfo(*(zeros() for _ in range(7)), zeros(dtype=jnp.int32))
+        info = RobustInfo(
+            **{name: zeros() for name in RobustInfo._fields if name != "left_out"},
+            left_out=zeros(dtype=jnp.int32),
+        )
         return evidence, memory, info
 
     def cut(multiplier, square, usual):
@@ -550,7 +553,7 @@ def _no_line(params: optax.Params, coordinates: bool, dtype: DTypeLike | None) -
 
     return Line(
         weight=vector(),
-        count=vector(),
+        samples=vector(),
         # Distances from this mean need every bit of the parameters.
         mean_params=accumulators(params, None),
         mean_gradients=tree(),
@@ -597,7 +600,7 @@ def _observe_line(
     dg = map_with_index(distance, step.gradients, mean_gradients)
     return Line(
         weight=total,
-        count=accumulate(line.count, (weight > 0).astype(jnp.float32), start),
+        samples=accumulate(line.samples, (weight > 0).astype(jnp.float32), start),
         mean_params=mean_params,
         mean_gradients=mean_gradients,
         spread=map_with_index(spread, line.spread, dp, dp),
@@ -619,7 +622,7 @@ def _to_the_root(
         )
         base = spread if coordinates else jnp.sum(spread)
         safe = jnp.where(base > 0, base, 1)
-        count = jnp.maximum(line.count[i], 1).astype(dtype)
+        count = jnp.maximum(line.samples[i], 1).astype(dtype)
         weight = jnp.where(line.weight[i] > 0, line.weight[i], 1).astype(dtype)
         slope = slope_sum / safe
         rest = jnp.maximum(gradient_spread - slope * slope_sum, 0)
