@@ -367,9 +367,8 @@ def _sweep(options: argparse.Namespace, console: Console) -> int:
         console=console,
         **_workload_options(options),
     )
-    console.print(
-        tables.terminal(sweeps.rows(found), f"{work.name}, {found['method']}")
-    )
+    title = f"{work.name}, {found['method']}"
+    console.print(tables.terminal(sweeps.rows(found), title, texts=2))
     print(f"Wrote {out / 'sweep.json'}")
     return 0
 

@@ -167,6 +167,7 @@ def page(results: pathlib.Path) -> str:
             ("ct_sgd", "ct_sgd_no_correction"),
             "saved_control",
         ),
+        _best(found),
         _profile(found, results),
         _trust(found),
         _ingredients(ablations),
@@ -287,7 +288,37 @@ def _profile(found: list[Comparison], results: pathlib.Path) -> str:
 def _each(
     found: list[Comparison], cells: Callable[[dict[str, dict[str, Any]]], dict]
 ) -> str:
-    return tables.markdown({"workload": _workload(c), **cells(c.rows)} for c in found)
+    return tables.markdown(_cells(found, cells))
+
+
+def _cells(
+    found: list[Comparison], cells: Callable[[dict[str, dict[str, Any]]], dict]
+) -> list[dict[str, Any]]:
+    return [{"workload": _workload(c), **cells(c.rows)} for c in found]
+
+
+def _best(found: list[Comparison]) -> str:
+    def cells(rows):
+        return {
+            _arm(arm): tables.plus_minus(rows[arm], "best", 1, scale=100)
+            if arm in rows
+            else tables.NOTHING
+            for arm in (
+                "sgd",
+                "ct_sgd",
+                "ct_sgd_no_correction",
+                "schedule_control",
+                "sawtooth_control",
+                "adam",
+                "ct_adam",
+            )
+        }
+
+    return (
+        "## What accuracy do they reach?\n\n"
+        "Best test accuracy in %, also where too few arms arrive at the cutoff to tell "
+        f"savings.\n\n{tables.markdown(tables.filled(_cells(found, cells)))}\n"
+    )
 
 
 def _trust(found: list[Comparison]) -> str:
