@@ -472,7 +472,8 @@ def robust_table(found: list[Comparison]) -> str:
             )
         }
 
-    return _each(found, cells)
+    measured = [c for c in found if "robust_sgd" in c.rows]
+    return _each(measured, cells) if measured else "Not measured."
 
 
 def _robust(found: list[Comparison]) -> str:

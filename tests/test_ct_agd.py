@@ -20,9 +20,9 @@ from tests import problems
         ({"steps_per_epoch": -3}, "steps_per_epoch .* got -3"),
         ({"steps_per_epoch": 2.5}, r"steps_per_epoch .* got 2\.5"),
         ({"steps_per_epoch": jnp.asarray(0)}, "steps_per_epoch .* got 0"),
-        ({"curvature_min": 0.0}, r"curvature_min must be above 0.* got 0\.0"),
-        ({"curvature_min": float("nan")}, "curvature_min must be above 0"),
-        ({"curvature_max": float("inf")}, "curvature_max must be above 0 and finite"),
+        ({"curvature_min": 0.0}, r"curvature_min must be finite and above 0, got 0\.0"),
+        ({"curvature_min": float("nan")}, "curvature_min must be finite and above 0"),
+        ({"curvature_max": float("inf")}, "curvature_max must be finite and above 0"),
         (
             {"curvature_min": 2.0, "curvature_max": 1.0},
             r"curvature_min must be at most curvature_max, got 2\.0 and 1\.0",
@@ -41,8 +41,8 @@ from tests import problems
         ),
         (
             {"annealing": "cosine"},
-            "annealing must be a function or one of 'linear', 'exponential', 'none'; "
-            "got 'cosine'",
+            "annealing must be a function or one of 'linear', 'exponential', 'rate', "
+            "'none'; got 'cosine'",
         ),
     ],
 )
