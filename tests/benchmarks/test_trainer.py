@@ -412,7 +412,7 @@ def test_every_arm_can_be_measured(spec):
     state = jax.eval_shape(run.functions.step, run.abstract, *batch_of(run))[0]
     assert jax.tree.structure(state) == jax.tree.structure(run.abstract)
     assert (curvature_figures(run.init()) != {}) == (
-        "ct_" in spec or spec == "schedule_control"
+        "ct_" in spec or "robust_" in spec or spec == "schedule_control"
     )
 
 
