@@ -482,7 +482,11 @@ def _robust(found: list[Comparison]) -> str:
         "Epochs to the cutoff. `robust_ct_agd` around SGD and Adam at the paper's "
         "learning rates, against the bare backbone, the same with a tuned constant "
         "learning rate, that evaluated at averaged weights, and the sawtooth, which "
-        f"knows nothing of curvature.\n\n{robust_table(found)}\n"
+        "knows nothing of curvature. The rule was chosen among about ten variants by "
+        "test accuracy on digits and on a Fashion-MNIST MLP, after a first sweep on "
+        "digits had shown that a bolder one breaks there. So digits, the sweep "
+        "included, and in part Fashion-MNIST flatter it; Cora was not looked at "
+        f"before.\n\n{robust_table(found)}\n"
     )
 
 
