@@ -281,13 +281,17 @@ def robust_ct_agd(
     above 1 is cut, and likewise that of the next :math:`m` after an epoch of them.
 
     The correction goes to the root of the line that was fitted to gradients over
-    parameters in the second half of the epoch, and to the mean of the parameters where
-    that line has no clear slope,
+    parameters in the second half of the epoch. Where that line has no clear slope, it
+    goes to the mean of the parameters, but only as far as the mean gradient there is
+    noise: where it is not, the epoch was still on its way down and the mean is uphill.
+    With :math:`r = h^2 / (h^2 + \mathrm{se}^2)` the trust in the slope and :math:`s`
+    the share of :math:`\lVert\bar g\rVert^2` that noise does not explain,
 
     .. math::
 
-        \theta \leftarrow \theta + \operatorname{clip}\Bigl(\bar\theta - \theta -
-        \bar g\, \frac{h}{h^2 + \mathrm{se}^2},\; \pm\kappa\sqrt{S_x / W}\Bigr).
+        \theta \leftarrow \theta + \operatorname{clip}\Bigl((1 - s\,(1 - r))\,
+        (\bar\theta - \theta) - \bar g\, \frac{h}{h^2 + \mathrm{se}^2},\;
+        \pm\kappa\sqrt{S_x / W}\Bigr).
 
     Args:
       backbone: the first-order optimizer, with its learning rate.
@@ -612,7 +616,7 @@ def _observe_line(
 def _to_the_root(
     line: Line, step: Step, limit: ArrayLike, coordinates: bool
 ) -> optax.Updates:
-    """The way to the root of the fitted line, or to the mean where it is flat."""
+    """The way to the root of the fitted line; to the mean if all there is noise."""
 
     def correct(i, p, u, mean_p, mean_g, spread, slope_sum, gradient_spread):
         dtype = wide(mean_p.dtype)
@@ -628,10 +632,16 @@ def _to_the_root(
         rest = jnp.maximum(gradient_spread - slope * slope_sum, 0)
         slope = jnp.maximum(slope, 0)
         certain = jnp.square(slope) + rest / (count * safe)
-        newton = mean_g * slope / jnp.where(certain > 0, certain, 1)
+        inverse = slope / jnp.where(certain > 0, certain, 1)
+        # The variance of a mean with weights 1 to n, over that of one sample.
+        shrunk = 2 * (2 * count + 1) / (3 * count * (count + 1))
+        square = jnp.square(mean_g) if coordinates else _inner(mean_g, mean_g)
+        noise = rest / weight * shrunk / jnp.where(square > 0, square, 1)
+        signal = jnp.where(square > 0, jnp.maximum(1 - noise, 0), 0)
+        pull = 1 - signal * (1 - slope * inverse)
         end = p.astype(dtype) + u.astype(dtype)
         reach = jnp.asarray(limit, dtype) * jnp.sqrt(spread / weight)
-        way = jnp.clip(mean_p - end - newton, -reach, reach)
+        way = jnp.clip(pull * (mean_p - end) - mean_g * inverse, -reach, reach)
         return jnp.where(jnp.isfinite(way), way, 0)
 
     def sums(total):

@@ -279,12 +279,20 @@ def robust_ct_agd(
                         base, slope, rest = spread.sum(), slope.sum(), rest.sum()
                     safe = np.where(base > 0, base, 1)
                     h = slope / safe
-                    variance = np.maximum(rest - h * slope, 0) / (len(x) * safe)
+                    rest = np.maximum(rest - h * slope, 0)
                     h = np.maximum(h, 0)
-                    certain = h**2 + variance
-                    newton = mean_y * h / np.where(certain > 0, certain, 1)
+                    certain = h**2 + rest / (len(x) * safe)
+                    inverse = h / np.where(certain > 0, certain, 1)
+                    square = mean_y**2
+                    if correction == "tensor":
+                        square = square.sum()
+                    of_mean = rest / total * (w**2).sum() / total**2
+                    share = np.where(
+                        square > of_mean, 1 - of_mean / np.maximum(square, 1e-300), 0
+                    )
+                    pull = 1 - share * (1 - h * inverse)
                     reach = correction_limit * np.sqrt(spread / total)
-                    way = mean_x - (theta[i] + updates[i]) - newton
+                    way = pull * (mean_x - (theta[i] + updates[i])) - mean_y * inverse
                     updates[i] = updates[i] + np.clip(way, -reach, reach)
             epochs.append(
                 {

@@ -151,6 +151,29 @@ def test_the_correction_goes_to_the_root_of_the_line():
         np.testing.assert_allclose(x, 0, atol=1e-5)
 
 
+@pytest.mark.parametrize("correction", ["tensor", "coordinate"])
+def test_on_the_way_down_a_line_without_slope_corrects_nothing(correction):
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(8, 50)).astype(np.float32)
+
+    def moved(slope, scale):
+        """The correction over the way of the epoch."""
+        opt, bare = (
+            ctagd_optax.robust_ct_agd(optax.sgd(0.1), 8, correction=c)
+            for c in (correction, "none")
+        )
+        x = jnp.zeros(50, jnp.float32)
+        state, other = opt.init(x), bare.init(x)
+        for g in slope + scale * noise:
+            alone, other = bare.update(jnp.asarray(g), other, x)
+            updates, state = opt.update(jnp.asarray(g), state, x)
+            x = x + updates
+        return jnp.linalg.norm(updates - alone) / jnp.linalg.norm(x)
+
+    assert moved(1.0, 0.0) == 0
+    assert moved(0.0, 1.0) > 0.05
+
+
 def test_without_a_slope_the_correction_is_the_mean_within_reach():
     rng = np.random.default_rng(0)
     gradients = jnp.asarray(rng.choice([-1.0, 1.0], (8, 3)), jnp.float32)
