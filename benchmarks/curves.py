@@ -17,6 +17,11 @@ from ctagd_optax.testbed import Interval
 # best 64.70 % gives the cutoff 61.2 %, where 5 points would give 59.7 %.
 TOLERANCE = 0.05
 
+# How far below the end of the same seed's bare backbone counts as being there: about
+# the standard error of an accuracy on the small test sets, so that no run is measured
+# by a lucky last epoch.
+END_TOLERANCE = 0.01
+
 # The arm that each kind of arm is to be compared with: what it is built on.
 BACKBONES = {
     "sgd": "sgd",
@@ -160,6 +165,34 @@ def epochs_to_cutoff(results: dict[str, Any]) -> dict[str, list[float]]:
     }
 
 
+def epochs_to_ends(
+    runs: Sequence[dict[str, Any]], backbone: Sequence[dict[str, Any]]
+) -> list[float]:
+    """For each run, the epochs to 1 % below the end of the same seed's bare backbone.
+
+    Unlike the common cutoff, this does not depend on which other arms there are.
+
+    Args:
+      runs: the runs of an arm.
+      backbone: the runs of its bare backbone.
+
+    Returns:
+      Epochs, ∞ where a run never gets there; NaN where the backbone has no run of the
+      seed, or that run diverged.
+    """
+    ends = {
+        run["seed"]: (1 - END_TOLERANCE) * run["accuracy"][-1]
+        for run in backbone
+        if run["accuracy"] and run["failed_step"] is None
+    }
+    return [
+        epochs_to(ends[run["seed"]], run["accuracy"])
+        if run["seed"] in ends
+        else math.nan
+        for run in runs
+    ]
+
+
 def saving(epochs: float, reference: float) -> float:
     """Epochs saved against a reference, in % of the reference's.
 
@@ -242,10 +275,11 @@ def summary(
       The rows, in the comparison's order, with the keys arm, role, seeds, diverged
       (seeds), best, refreshed_best (with BatchNorm statistics taken anew),
       epochs_to_cutoff, missed (seeds that never reached it), fell_back (seeds that
-      reached it and lost it), epochs_to_final, saved_backbone, saved_tuned,
-      saved_control, evidence (share of coordinates), at_minimum (share of tensors and
-      epochs with γ at λ_min), seconds_to_cutoff, seconds_per_epoch, compile_seconds (of
-      the seed that took longest).
+      reached it and lost it), epochs_to_final, epochs_to_backbone (to where the bare
+      backbone ends), saved_backbone, saved_tuned, saved_control, evidence (share of
+      coordinates), at_minimum (share of tensors and epochs with γ at λ_min),
+      seconds_to_cutoff, seconds_per_epoch, compile_seconds (of the seed that took
+      longest).
 
     Raises:
       ValueError: there is no run, or an arm's times are not those of its seeds.
@@ -267,6 +301,7 @@ def summary(
             "missed": sum(map(math.isinf, epochs[name])),
             "fell_back": sum(falls_back(threshold, run) for run in runs),
             **_spread("epochs_to_final", [epochs_to_final(run) for run in runs]),
+            **_spread("epochs_to_backbone", epochs_to_ends(runs, _bare(results, name))),
         }
         for what in ("backbone", "tuned", "control"):
             other = epochs.get(against.get(what, ""), [])
@@ -277,6 +312,13 @@ def summary(
         row["at_minimum"] = _pooled(runs, "gamma_at_min")
         rows.append({**row, **_times(threshold, name, runs, timings)})
     return rows
+
+
+def _bare(results: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """The runs of the bare backbone of an arm, which a backbone is itself."""
+    arms, backbone = results["arms"], BACKBONES.get(kind(name), "")
+    bare = backbone in arms and arms[backbone]["role"] == "backbone"
+    return arms[backbone]["runs"] if bare else []
 
 
 def _spread(name: str, values: Sequence[float]) -> dict[str, float | None]:

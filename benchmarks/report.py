@@ -134,7 +134,7 @@ def estimators() -> str:
 
 
 def robust() -> str:
-    """Epochs to the cutoff of the robust method, its backbones and controls."""
+    """Epochs of the robust method, its backbones and controls."""
     return findings.robust_table(findings.read(RESULTS / "compare"))
 
 

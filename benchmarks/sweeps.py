@@ -1,10 +1,11 @@
 """A method against its backbone over learning rates and lengths of an epoch.
 
 A wrapper that finds its own step length must not lose where the backbone's learning
-rate is already right, or too high. So each cell of the sweep has its own level, the
-accuracy at which the bare backbone ends there, and counts the epochs to it.
+rate is already right, or too high. So each cell of the sweep has its own levels, the
+accuracies at which the bare backbone ends there, and counts the epochs to them.
 """
 
+import math
 import pathlib
 import statistics
 from collections.abc import Sequence
@@ -113,32 +114,27 @@ def cell(results: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
       names: the arms by what they are, as :func:`arms` gives them.
 
     Returns:
-      The level, which is the mean of the accuracies with which the backbone's runs
-      end, None if one diverged; and for each arm the epochs that each seed needs to it
-      (None: never) and the seeds that diverged.
+      For each arm the epochs that each seed needs to where the bare backbone ends with
+      that seed (None: never), or None if a run of the backbone diverged; the accuracies
+      with which its runs end; and how many diverged.
     """
     runs = {what: results["arms"][arm]["runs"] for what, arm in names.items()}
     broken = {
         what: sum(run["failed_step"] is not None for run in each)
         for what, each in runs.items()
     }
-    level = None
-    if not broken["backbone"]:
-        level = statistics.fmean(run["accuracy"][-1] for run in runs["backbone"])
 
-    def reached(run: dict[str, Any]) -> int | None:
-        epochs = curves.epochs_to(level, run["accuracy"])
-        return int(epochs) if epochs < float("inf") else None
+    def reached(each: list[dict[str, Any]]) -> list[int | None] | None:
+        if broken["backbone"]:
+            return None
+        counts = curves.epochs_to_ends(each, runs["backbone"])
+        return [int(count) if math.isfinite(count) else None for count in counts]
 
     return {
         "steps_per_epoch": results["steps_per_epoch"],
         "epochs": results["epochs"],
         "arms": names,
-        "level": level,
-        "reached": {
-            what: None if level is None else [reached(run) for run in each]
-            for what, each in runs.items()
-        },
+        "reached": {what: reached(each) for what, each in runs.items()},
         "ends": {
             what: [run["accuracy"][-1] if run["accuracy"] else None for run in each]
             for what, each in runs.items()
@@ -170,7 +166,7 @@ def rows(found: dict[str, Any]) -> list[dict[str, str]]:
         {
             "steps an epoch": str(one["steps_per_epoch"]),
             "backbone": f"`{one['arms']['backbone']}`",
-            "its end, %": end([one["level"]]),
+            "its end, %": end(one["ends"]["backbone"]),
             **{
                 f"epochs to it: {what}": epochs(one, what)
                 for what in ("backbone", "control", "method")

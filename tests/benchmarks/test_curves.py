@@ -48,6 +48,18 @@ def test_falls_back(entry, expected):
     assert curves.falls_back(0.9, entry) is expected
 
 
+def test_epochs_to_where_the_backbone_of_the_seed_ends():
+    bare = [run(0.5, 0.9, 0.7), run(0.5, 0.6, 0.6, seed=1), run(0.5, failed_step=9)]
+    assert curves.epochs_to_ends(bare[:2], bare[:2]) == [2, 2]
+    assert curves.epochs_to_ends([run(0.692, 0.694)], bare[:1]) == [2]
+    ours = [run(0.6, 0.65), run(0.9, 0.1, seed=1), run(0.9, seed=7)]
+    first, second, third = curves.epochs_to_ends(ours, bare[:2])
+    assert (first, second) == (math.inf, 1)
+    assert math.isnan(third)
+    assert math.isnan(curves.epochs_to_ends(ours[:1], bare[2:])[0])
+    assert curves.epochs_to_ends([run(failed_step=1)], bare[:1]) == [math.inf]
+
+
 def test_best():
     assert curves.best([0.1, 0.7, 0.3]) == 0.7
     assert curves.best([]) == 0

@@ -180,11 +180,30 @@ def test_the_robust_method(folder):
     path.write_text(json.dumps({**found, "cells": [cell]}))
 
     text = findings.page(folder)
-    assert "| `digits_mlp` | 2.0 | – | – | 2.0 | 1.0 | – |" in text
+    assert "`sgd` | `sawtooth_control` | `robust_sgd` |" in text
+    assert "| `digits_mlp` | 2.0 | 2.0 | 1.0 |" in text
+    assert "| `robust_sgd` | `sgd` | 0.50 | 0.50 | 1 of 1 | 0 of 1 |" in text
+    assert "| `robust_sgd` | `sgd`, tuned | – | – | 0 of 0 | 0 of 0 |" in text
     assert "| 5 | `sgd` | 90.0 | 2.0 | 2.0 | 1.0 | 80.0 |" in text
     changed = section(text, "Robust ablations on digits_mlp")
     assert "| guard | `robust_sgd:guard=1000000000` | 10.0 | ∞" in changed
     assert findings.ROBUST_INGREDIENTS.keys() == experiments.ROBUST_ABLATIONS.keys()
+
+
+def test_ratios_of_runs_that_never_arrive(folder):
+    for name, curve in (("a", (0.9, 0.9)), ("b", (0.1, 0.1))):
+        results = comparison(
+            sgd=("backbone", run(0.5, 0.8)),
+            sgd__1=("tuned", run(0.8, 0.8) if name == "b" else run(0.5, 0.5)),
+            sawtooth_control=("control", run(0.1, 0.1)),
+            robust_sgd=("ours", run(*curve)),
+        )
+        path = folder / "compare" / name
+        write(path, results, dict.fromkeys(results["arms"], 1.0))
+    table = findings._ratios(findings.read(folder / "compare"), "epochs_to_backbone")
+    # Once only the method gets there, once only the tuned backbone.
+    assert "| `robust_sgd` | `sgd`, tuned | ∞ | ∞ | 1 of 2 | 1 of 2 |" in table
+    assert "| `robust_sgd` | `sawtooth_control` | 0.00 | 0.00 | 1 of 1 |" in table
 
 
 def test_without_ablations(text):
