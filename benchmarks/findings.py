@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from benchmarks import (
+    corrections,
     curves,
     experiments,
     optimizers,
@@ -177,6 +178,7 @@ def page(results: pathlib.Path) -> str:
         _robust(found),
         _sweeps(results / "sweep"),
         _robust_ingredients(read(results / "ablate" / "robust_sgd")),
+        _corrections(results / "corrections.json"),
         f"## The comparisons\n\n{tables.LEGEND}\n",
         *(_comparison(c, results.parent) for c in found),
         _recipes(results),
@@ -634,6 +636,18 @@ def _robust_ingredients(ablations: list[Comparison]) -> str:
         ]
     meanings = (f"- **{k.capitalize()}**: {v}." for k, v in ROBUST_INGREDIENTS.items())
     return "\n".join([*parts, *meanings, ""])
+
+
+def _corrections(path: pathlib.Path) -> str:
+    found = json.loads(path.read_text())
+    return (
+        "## Does the correction do harm?\n\n"
+        "The last step of every epoch, taken with the correction and without it from "
+        "the same state: how the loss on the whole training set differs. On "
+        f"`{found['workload']}`, {found['seeds']} seeds of {found['epochs']} epochs, "
+        "up to the first loss that is not finite.\n\n"
+        f"{tables.markdown(corrections.rows(found))}\n"
+    )
 
 
 def _comparison(comparison: Comparison, base: pathlib.Path) -> str:

@@ -465,11 +465,11 @@ class Run:
         return self._step(state, batch, self.constants)
 
     def evaluate(
-        self, state: TrainState, batch_stats: nnx.State
+        self, state: TrainState, batch_stats: nnx.State, part: str | None = None
     ) -> tuple[float, float]:
-        """Mean loss and accuracy on the part to evaluate."""
+        """Mean loss and accuracy on a part of the data, by default the run's."""
         total = None
-        for batch in self.pipeline.evaluation(self.config.part, self.rows):
+        for batch in self.pipeline.evaluation(part or self.config.part, self.rows):
             sums = self._evaluate(
                 state, batch_stats, devices.put_batch(self.mesh, batch), self.constants
             )

@@ -36,6 +36,9 @@ def folder(tmp_path):
     (tmp_path / "testbed").mkdir()
     (tmp_path / "testbed" / "table.json").write_text(json.dumps({"seconds": seconds}))
     shutil.copy(report.RESULTS / "recipes.json", tmp_path)
+    found = {"workload": "digits_mlp", "seeds": 1, "epochs": 2}
+    found["changes"] = {"ct_sgd": [[0.5, -0.1]]}
+    (tmp_path / "corrections.json").write_text(json.dumps(found))
     return tmp_path
 
 
@@ -99,6 +102,12 @@ def test_trust_and_cost(text):
     assert "| `digits_mlp` | +10 % | 4 s |" in text
     assert "adds 20 bytes of state per float32 parameter" in text
     assert "![Accuracy by epoch of every arm on digits_mlp]" in text
+
+
+def test_corrections(text):
+    found = section(text, "Does the correction do harm?")
+    assert "On `digits_mlp`, 1 seeds of 2 epochs" in found
+    assert "| `ct_sgd` | 2 | 50 % | 50 % | +50.0 % | +20.0 % |" in found
 
 
 def test_recipes(text):

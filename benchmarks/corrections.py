@@ -1,0 +1,196 @@
+"""Measures what the step at an epoch's end does to the training loss.
+
+Usage: python -m benchmarks.corrections [--workload digits_mlp] [--seeds 3]
+           [--epochs 20] [--optimizers robust_sgd robust_adam ct_sgd ct_adam]
+           [--out benchmarks/results/corrections.json]
+
+The last step of every epoch is taken twice from the same state, with the correction
+and without; both ends are evaluated on the whole training set. The run goes on from
+the end with it.
+"""
+
+import argparse
+import dataclasses
+import math
+import pathlib
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import optax
+from rich.console import Console
+
+from benchmarks import optimizers, tables
+from benchmarks.curves import kind
+from benchmarks.files import write_json
+from benchmarks.trainer import Config, Run
+
+# The option that turns a method's correction off and leaves its state as it is.
+OFF = {
+    "robust_sgd": "correction_limit",
+    "robust_adam": "correction_limit",
+    "ct_sgd": "correction_rate",
+    "ct_adam": "correction_rate",
+}
+
+
+def without(spec: str) -> str:
+    """The arm without its correction, but with the same state.
+
+    Args:
+      spec: an arm that has one.
+
+    Returns:
+      The name of the arm.
+
+    Raises:
+      ValueError: the arm makes no correction.
+
+    Examples:
+      >>> from benchmarks import corrections
+      >>> corrections.without("ct_sgd:quantile=0.2")
+      'ct_sgd:correction_rate=0,quantile=0.2'
+    """
+    option = OFF.get(kind(spec))
+    if option is None:
+        raise ValueError(f"optimizers must be of {', '.join(OFF)}; got {spec!r}")
+    base, _, options = spec.partition(":")
+    kept = [x for x in options.split(",") if x and not x.startswith(f"{option}=")]
+    return optimizers.arm(f"{base}:{','.join([*kept, f'{option}=0'])}").name
+
+
+def changes(config: Config) -> list[float]:
+    """What each correction of a run does to the training loss.
+
+    Args:
+      config: the run, of an arm that makes a correction.
+
+    Returns:
+      For each epoch the change, relative to the loss without the correction; up to the
+      first loss that is not finite.
+    """
+    run = Run(config)
+    other = Run(dataclasses.replace(config, optimizer=without(config.optimizer)))
+    step_without = jax.jit(other.functions.step)
+    state, found = run.init(), []
+    for number in range(run.epochs * run.steps_per_epoch):
+        batch = run.train_batch(number)
+        if (number + 1) % run.steps_per_epoch:
+            state, _ = run.step(state, batch)
+            continue
+        uncorrected, _ = step_without(state, batch, run.constants)
+        state, _ = run.step(state, batch)
+        before, after = (
+            run.evaluate(end, end.batch_stats, "train")[0]
+            for end in (uncorrected, state)
+        )
+        if not (math.isfinite(before) and math.isfinite(after)):
+            break
+        found.append(after / before - 1)
+    return found
+
+
+def measure(
+    workload: str, names: Sequence[str], epochs: int, seeds: int
+) -> dict[str, Any]:
+    """The changes of all arms, as the file holds them.
+
+    Args:
+      workload: what to train.
+      names: the arms.
+      epochs: epochs to train.
+      seeds: how many seeds, from 0 on.
+
+    Returns:
+      The setting, and for each arm the changes of each seed.
+    """
+    return {
+        "versions": {"jax": jax.__version__, "optax": optax.__version__},
+        "workload": workload,
+        "epochs": epochs,
+        "seeds": seeds,
+        "changes": {
+            name: [
+                changes(Config(workload, name, pathlib.Path(), seed, epochs))
+                for seed in range(seeds)
+            ]
+            for name in names
+        },
+    }
+
+
+def rows(found: dict[str, Any]) -> list[dict[str, str]]:
+    """The rows of the table: how often, and by how much, the loss went up.
+
+    Args:
+      found: what :func:`measure` returns.
+
+    Returns:
+      One row an arm.
+
+    Examples:
+      >>> from benchmarks import corrections
+      >>> found = {"changes": {"ct_sgd": [[-0.1, 0.02], [-0.05, 0.001]]}}
+      >>> list(corrections.rows(found)[0].values())
+      ['`ct_sgd`', '4', '50 %', '25 %', '+2.0 %', '−2.5 %']
+    """
+
+    def row(name: str, values: list[float]) -> dict[str, str]:
+        return {
+            "arm": f"`{name}`",
+            "epochs": str(len(values)),
+            "loss raised in": tables.share(statistics.fmean(x > 0 for x in values)),
+            "by over 0.5 % in": tables.share(
+                statistics.fmean(x > 0.005 for x in values)
+            ),
+            "at most": _change(max(values)),
+            "median change": _change(statistics.median(values)),
+        }
+
+    return [
+        row(name, [x for seed in each for x in seed])
+        for name, each in found["changes"].items()
+    ]
+
+
+def _change(value: float) -> str:
+    if value >= 1:
+        return f"{1 + value:.2g}×"
+    return f"{100 * value:+.1f} %".replace("-", "−")
+
+
+def main() -> None:
+    """Measures all arms and writes the changes."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.corrections",
+        description="Measure what corrections do to the training loss.",
+    )
+    add = parser.add_argument
+    add("--workload", default="digits_mlp", help="what to train")
+    add("--optimizers", nargs="+", default=list(OFF), help="arms with a correction")
+    add("--seeds", type=int, default=3, help="seeds 0 to N-1")
+    add("--epochs", type=int, default=20, help="epochs to train")
+    add(
+        "--out",
+        type=pathlib.Path,
+        default=pathlib.Path("benchmarks/results/corrections.json"),
+    )
+    args = parser.parse_args()
+    if min(args.seeds, args.epochs) < 1:
+        parser.error("--seeds and --epochs must be at least 1")
+    try:
+        names = [optimizers.arm(spec).name for spec in args.optimizers]
+        for name in names:
+            without(name)
+    except ValueError as error:
+        parser.error(str(error))
+    found = measure(args.workload, names, args.epochs, args.seeds)
+    write_json(args.out, found)
+    console = Console()
+    console.print(tables.terminal(rows(found), "training loss by the correction"))
+    console.print(f"Wrote {args.out}")
+
+
+if __name__ == "__main__":
+    main()

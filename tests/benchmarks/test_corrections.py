@@ -1,0 +1,69 @@
+"""What the step at an epoch's end does to the training loss."""
+
+import json
+import sys
+
+import pytest
+
+from benchmarks import corrections
+from benchmarks.trainer import Config
+
+pytestmark = pytest.mark.usefixtures("default_jax")
+
+
+def changes(spec, tmp_path):
+    return corrections.changes(
+        Config("digits_mlp", spec, tmp_path, epochs=2, batch_size=512)
+    )
+
+
+def test_no_correction_changes_nothing(tmp_path):
+    assert changes("ct_sgd:correction_rate=0", tmp_path) == [0.0, 0.0]
+
+
+def test_the_literal_correction_raises_the_loss(tmp_path):
+    first, *_ = changes("ct_sgd", tmp_path)
+    assert first > 0.05
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("robust_adam", "robust_adam:correction_limit=0"),
+        ("ct_sgd@0.1:correction_rate=0.5,eps=0.01", "ct_sgd@0.1:correction_rate=0,"),
+    ],
+)
+def test_without(spec, expected):
+    assert corrections.without(spec).startswith(expected)
+
+
+def test_an_arm_without_a_correction():
+    message = r"optimizers must be of robust_sgd, .*ct_adam; got 'sgd'"
+    with pytest.raises(ValueError, match=message):
+        corrections.without("sgd")
+
+
+def test_rows():
+    found = {"changes": {"ct_sgd": [[3.0, -0.5], []]}}
+    [row] = corrections.rows(found)
+    assert list(row.values()) == ["`ct_sgd`", "2", "50 %", "50 %", "4×", "2.2×"]
+
+
+def test_the_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(corrections, "changes", lambda config: [0.1] * config.epochs)
+    out = tmp_path / "corrections.json"
+    arguments = ["--optimizers", "ct_sgd", "--seeds", "2", "--epochs", "3"]
+    monkeypatch.setattr(sys, "argv", ["corrections", *arguments, "--out", str(out)])
+    corrections.main()
+    found = json.loads(out.read_text())
+    assert found["changes"] == {"ct_sgd": [[0.1] * 3] * 2}
+    assert "100 %" in capsys.readouterr().out
+
+    for wrong, message in (
+        (["--seeds", "0"], "--seeds and --epochs must be at least 1"),
+        (["--optimizers", "adam"], "optimizers must be of robust_sgd"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["corrections", *wrong])
+        with pytest.raises(SystemExit):
+            corrections.main()
+        assert message in capsys.readouterr().err
