@@ -252,7 +252,7 @@ def _compare(options: argparse.Namespace, console: Console) -> int:
     else:
         arms = list(experiments.standard_arms(work))
     if options.tuned:
-        chosen = tuning.read_tuned(options.tuned)
+        chosen = tuning.read_tuned(options.tuned, work.name)
         arms += [experiments.Entry(spec, "tuned") for spec in chosen]
     out = options.out or pathlib.Path("runs", "compare", work.name)
     return _run_and_show(options, arms, range(options.seeds), out, console)
@@ -397,6 +397,8 @@ def _profile(options: argparse.Namespace, console: Console) -> int:
         for path in options.comparisons
     ]
     arms = profiles.common_arms(found)
+    if not arms:
+        raise ValueError("comparisons must have an arm in common, these have none")
     for path in plots.plot_profile(found, arms, options.out):
         print(f"Wrote {path}")
     return 0

@@ -60,15 +60,15 @@ def without(spec: str) -> str:
     return optimizers.arm(f"{base}:{','.join([*kept, f'{option}=0'])}").name
 
 
-def changes(config: Config) -> list[float]:
+def changes(config: Config) -> list[float | None]:
     """What each correction of a run does to the training loss.
 
     Args:
       config: the run, of an arm that makes a correction.
 
     Returns:
-      For each epoch the change, relative to the loss without the correction; up to the
-      first loss that is not finite.
+      For each epoch the change, relative to the loss without the correction; the last
+      is None if a correction made a loss that is not finite.
     """
     run = Run(config)
     other = Run(dataclasses.replace(config, optimizer=without(config.optimizer)))
@@ -85,9 +85,11 @@ def changes(config: Config) -> list[float]:
             run.evaluate(end, end.batch_stats, "train")[0]
             for end in (uncorrected, state)
         )
-        if not (math.isfinite(before) and math.isfinite(after)):
+        if not math.isfinite(before):
             break
-        found.append(after / before - 1)
+        found.append(after / before - 1 if math.isfinite(after) else None)
+        if found[-1] is None:
+            break
     return found
 
 
@@ -149,12 +151,14 @@ def rows(found: dict[str, Any]) -> list[dict[str, str]]:
         }
 
     return [
-        row(name, [x for seed in each for x in seed])
+        row(name, [math.inf if x is None else x for seed in each for x in seed])
         for name, each in found["changes"].items()
     ]
 
 
 def _change(value: float) -> str:
+    if math.isinf(value):
+        return "∞"
     if value >= 1:
         return f"{1 + value:.2g}×"
     return f"{100 * value:+.1f} %".replace("-", "−")

@@ -240,8 +240,9 @@ def references(results: dict[str, Any], name: str) -> dict[str, str]:
     Returns:
       Names of arms by what they are: "backbone" is the optimizer it is built on,
       "tuned" the same with a tuned learning rate and no average of weights, "control"
-      for CT-AGD its schedule without curvature, for our robust method the sawtooth.
-      What is not there is left out; a bare backbone has none.
+      for CT-AGD its schedule without curvature, for our robust method the sawtooth, if
+      learning rate and λ_min are the same. What is not there is left out; a bare
+      backbone has none.
     """
     backbone = BACKBONES.get(kind(name))
     if backbone is None or results["arms"][name]["role"] == "backbone":
@@ -252,10 +253,21 @@ def references(results: dict[str, Any], name: str) -> dict[str, str]:
     found = {}
     for what, target in wanted.items():
         for other, arm in results["arms"].items():
-            averages = what == "tuned" and "+average" in other
-            if (kind(other), arm["role"]) == target and other != name and not averages:
-                found.setdefault(what, other)
+            if (kind(other), arm["role"]) != target or other == name:
+                continue
+            if what == "tuned" and "+average" in other:
+                continue
+            if what == "control" and not _alike(results["arms"][name], arm):
+                continue
+            found.setdefault(what, other)
     return found
+
+
+def _alike(arm: dict[str, Any], control: dict[str, Any]) -> bool:
+    """Whether a control has an arm's learning rate, and its λ_min if both have one."""
+    ours, theirs = arm["options"], control["options"]
+    shared = ours.keys() & theirs.keys() & {"learning_rate", "curvature_min"}
+    return all(ours[key] == theirs[key] for key in shared)
 
 
 def summary(

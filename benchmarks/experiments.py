@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import pathlib
 import shutil
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from benchmarks import curves, optimizers
 from benchmarks.files import write_json
 from benchmarks.logs import read_metrics
-from benchmarks.trainer import Config, NonFiniteLossError, train
+from benchmarks.trainer import Config, NonFiniteLossError, check_same_run, train
 from benchmarks.workloads import Workload, workload
 
 _SERIES = {
@@ -130,6 +131,7 @@ def ablation_arms(method: str = "ct_sgd") -> tuple[Entry, ...]:
 
 def entry(spec: str) -> Entry:
     """An arm with the role it has by its name."""
+    spec = optimizers.arm(spec).name
     for known in STANDARD:
         if known.spec == spec:
             return known
@@ -160,12 +162,24 @@ def run_folder(out: pathlib.Path, spec: str, seed: int) -> pathlib.Path:
 
 
 def is_finished(config: Config) -> bool:
-    """Whether a run has come to its end, good or bad."""
-    if (config.out / "failure.json").exists():
-        return True
-    summary = config.out / "summary.json"
+    """Whether a run has come to its end, good or bad.
+
+    Raises:
+      ValueError: the run in the folder is another one, or has more epochs.
+    """
+    failure, summary = config.out / "failure.json", config.out / "summary.json"
+    if failure.exists() or summary.exists():
+        check_same_run(config)
+    if failure.exists() or not summary.exists():
+        return failure.exists()
     epochs = config.epochs or workload(config.workload).epochs
-    return summary.exists() and json.loads(summary.read_text())["epochs"] >= epochs
+    done = json.loads(summary.read_text())["epochs"]
+    if done > epochs:
+        raise ValueError(
+            f"epochs must be at least {done}, which the run in {config.out} has; got "
+            f"{epochs}"
+        )
+    return done == epochs
 
 
 def execute(config: Config) -> None:
@@ -234,12 +248,24 @@ def _execute_each(
 
 def _start(numbers: Any, jobs: int, compiled: pathlib.Path) -> None:
     """Sets a process up: its share of the processors, and where programs are kept."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     number = numbers.get()
     if hasattr(os, "sched_setaffinity"):
         ours = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, ours[number::jobs] or ours)
     jax.config.update("jax_compilation_cache_dir", str(compiled.absolute()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+def _end_with_parent() -> None:
+    """Ends this process when its parent is gone, killed perhaps.
+
+    Left alone it would go on to write to folders that a second start writes to.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def collect(
@@ -321,6 +347,8 @@ def compare(
     arms = standard_arms(work) if arms is None else arms
     if not arms or not seeds:
         raise ValueError("optimizers and seeds must name at least one each")
+    # An arm that is there twice keeps its first role: a search may choose the default.
+    arms = list({optimizers.arm(e.spec).name: e for e in reversed(arms)}.values())[::-1]
     configs = {
         optimizers.arm(entry.spec).name: [
             Config(

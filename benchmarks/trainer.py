@@ -799,7 +799,20 @@ def _check_folder(config: Config, resume: bool) -> None:
             f"out: {config.out} holds a run already; --resume goes on with it, another "
             "--out starts a new one"
         )
-    earlier = _read_description(path)["config"]
+    check_same_run(config)
+
+
+def check_same_run(config: Config) -> None:
+    """Raises ValueError if the run in the config's folder is another one."""
+    description = _read_description(config.out / "config.json")
+    optimizer = arm(config.optimizer)
+    options = {"name": optimizer.name, **optimizer.options}
+    if description["optimizer"] != options:
+        raise ValueError(
+            f"optimizer must stay {description['optimizer']!r} to go on with the run "
+            f"in {config.out}, got {options!r}"
+        )
+    earlier = description["config"]
     for field in dataclasses.fields(config):
         old, new = earlier.get(field.name), getattr(config, field.name)
         if old != new and field.name not in _FREE:

@@ -138,12 +138,19 @@ def tune(
     return result
 
 
-def read_tuned(folder: pathlib.Path) -> list[str]:
-    """The optimizers that searches in a folder have chosen, by arm."""
+def read_tuned(folder: pathlib.Path, name: str) -> list[str]:
+    """The optimizers that searches in a folder have chosen for a workload, by arm."""
     files = sorted((folder / "tuned").glob("*.json"))
     if not files:
         raise FileNotFoundError(
             f"{folder / 'tuned'} has no results of tune; run python -m benchmarks tune "
             "first"
         )
-    return [json.loads(path.read_text())["chosen"] for path in files]
+    searches = [json.loads(path.read_text()) for path in files]
+    for path, search in zip(files, searches, strict=True):
+        if search["workload"] != name:
+            raise ValueError(
+                f"tuned must be a folder of searches on {name}, {path} is of "
+                f"{search['workload']}"
+            )
+    return [search["chosen"] for search in searches]

@@ -44,9 +44,11 @@ def test_an_arm_without_a_correction():
 
 
 def test_rows():
-    found = {"changes": {"ct_sgd": [[3.0, -0.5], []]}}
-    [row] = corrections.rows(found)
-    assert list(row.values()) == ["`ct_sgd`", "2", "50 %", "50 %", "4×", "2.2×"]
+    found = {"changes": {"ct_sgd": [[3.0, -0.5]], "ct_adam": [[-0.5, 0.001], [None]]}}
+    first, second = corrections.rows(found)
+    assert list(first.values()) == ["`ct_sgd`", "2", "50 %", "50 %", "4×", "2.2×"]
+    # What broke a run counts as a rise.
+    assert list(second.values())[1:] == ["3", "67 %", "33 %", "∞", "+0.1 %"]
 
 
 def test_the_command(tmp_path, monkeypatch, capsys):

@@ -129,12 +129,16 @@ def test_references():
         schedule_control=("control",),
         muon=("peer",),
     )
-    everything = {"backbone": "sgd", "tuned": "sgd@1", "control": "schedule_control"}
+    for name, rate in (("ct_sgd", 0.01), ("ct_sgd@1", 1.0), ("schedule_control", 0.01)):
+        results["arms"][name]["options"] = {"learning_rate": rate, "quantile": rate}
+    without = {"backbone": "sgd", "tuned": "sgd@1"}
 
     def of(name):
         return curves.references(results, name)
 
-    assert of("ct_sgd") == of("ct_sgd@1") == everything
+    assert of("ct_sgd") == {**without, "control": "schedule_control"}
+    # A control at another learning rate tells nothing.
+    assert of("ct_sgd@1") == without
     assert of("ct_adam") == {"backbone": "adam"}
     assert of("schedule_control") == {"backbone": "sgd", "tuned": "sgd@1"}
     assert of("sgd@1") == {"backbone": "sgd"}

@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -68,6 +67,15 @@ def test_the_table_fits_a_terminal_and_the_files_are_named(whole):
         assert (out / name).is_file()
 
 
+def is_there(group):
+    """Whether a process of the group is left."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def test_a_killed_comparison_gives_the_same_results(whole, tmp_path):
     expected, _ = whole
     run = subprocess.Popen(
@@ -80,8 +88,12 @@ def test_a_killed_comparison_gives_the_same_results(whole, tmp_path):
     while not list(tmp_path.glob("runs/*/*/summary.json")):
         assert run.poll() is None
         time.sleep(0.05)
-    os.killpg(run.pid, signal.SIGKILL)
+    run.kill()
     run.wait()
+    limit = time.monotonic() + 30
+    while is_there(run.pid):  # the processes it has started end with it
+        assert time.monotonic() < limit
+        time.sleep(0.05)
     assert not (tmp_path / "results.json").exists()
     again = subprocess.run(
         command(tmp_path), cwd=ROOT, capture_output=True, text=True, check=False
@@ -105,6 +117,59 @@ def test_finished_runs_are_not_repeated(whole):
         console=Console(quiet=True),
     )
     assert summary.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 32}, "batch_size must stay None to go on with the run in"),
+        ({"epochs": 1}, "epochs must be at least 2, which the run in"),
+    ],
+)
+def test_a_finished_run_is_not_taken_for_another(whole, options, message):
+    out, _ = whole
+    with pytest.raises(ValueError, match=message):
+        experiments.compare(
+            "digits_mlp",
+            [Entry("sgd", "backbone")],
+            [0],
+            out,
+            console=Console(quiet=True),
+            **{"epochs": 2, **options},
+        )
+
+
+def test_a_run_of_an_earlier_default_is_not_taken_for_today_s(whole):
+    out, _ = whole
+    path = out / "runs" / "sgd" / "1" / "config.json"
+    described = path.read_text()
+    path.write_text(described.replace('"momentum": 0.85', '"momentum": 0.9'))
+    try:
+        with pytest.raises(ValueError, match=r"optimizer must stay .*'momentum': 0.9"):
+            experiments.compare(
+                "digits_mlp",
+                [Entry("sgd", "backbone")],
+                [1],
+                out,
+                epochs=2,
+                console=Console(quiet=True),
+            )
+    finally:
+        path.write_text(described)
+
+
+def test_an_arm_keeps_its_first_role(whole):
+    out, _ = whole
+    results, _ = experiments.compare(
+        "digits_mlp",
+        [Entry("sgd", "backbone"), Entry("sgd@0.01", "tuned")],
+        [0],
+        out,
+        epochs=2,
+        console=Console(quiet=True),
+    )
+    assert [arm["role"] for arm in results["arms"].values()] == ["backbone"]
+    assert experiments.entry("sgd@0.01") == Entry("sgd", "backbone")
 
 
 def test_arms_of_a_comparison():

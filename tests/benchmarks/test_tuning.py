@@ -43,7 +43,9 @@ def test_the_best_on_the_validation_part_is_chosen(tmp_path):
     assert list(found["trials"]) == ["sgd@0.0056", "sgd@0.18"]
     assert found["chosen"] == "sgd@0.18"
     assert found["trials"]["sgd@0.18"] > found["trials"]["sgd@0.0056"] > 0
-    assert tuning.read_tuned(tmp_path) == ["sgd@0.18"]
+    assert tuning.read_tuned(tmp_path, "digits_mlp") == ["sgd@0.18"]
+    with pytest.raises(ValueError, match=r"searches on cora, .* is of digits_mlp"):
+        tuning.read_tuned(tmp_path, "cora")
     [run] = (tmp_path / "tuning/runs/sgd@0.18").iterdir()
     described = json.loads((run / "config.json").read_text())
     assert described["config"]["part"] == "validation"
@@ -52,4 +54,4 @@ def test_the_best_on_the_validation_part_is_chosen(tmp_path):
 
 def test_nothing_tuned(tmp_path):
     with pytest.raises(FileNotFoundError, match="python -m benchmarks tune"):
-        tuning.read_tuned(tmp_path)
+        tuning.read_tuned(tmp_path, "digits_mlp")
