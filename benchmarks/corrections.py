@@ -150,10 +150,12 @@ def rows(found: dict[str, Any]) -> list[dict[str, str]]:
             "median change": _change(statistics.median(values)),
         }
 
-    return [
-        row(name, [math.inf if x is None else x for seed in each for x in seed])
-        for name, each in found["changes"].items()
-    ]
+    return [row(name, pooled(each)) for name, each in found["changes"].items()]
+
+
+def pooled(changes: list[list[float | None]]) -> list[float]:
+    """The changes of all seeds; ∞ where a correction broke the run."""
+    return [math.inf if x is None else x for seed in changes for x in seed]
 
 
 def _change(value: float) -> str:

@@ -5,6 +5,7 @@ function of them. A run that never reaches an accuracy needs infinitely many epo
 is counted so, and never left out of a mean.
 """
 
+import itertools
 import math
 import re
 import statistics
@@ -111,6 +112,22 @@ def seconds_per_epoch(seconds: Sequence[float]) -> float:
         return math.nan
     return statistics.median(
         after - before for before, after in zip([0.0, *seconds], seconds, strict=False)
+    )
+
+
+def fastest_epoch(timed: Sequence[dict[str, Any]]) -> float:
+    """The shortest time of an epoch in all runs of an arm, NaN if there is none.
+
+    Args:
+      timed: the arm's entries in the timings.
+    """
+    return min(
+        (
+            after - before
+            for entry in timed
+            for before, after in itertools.pairwise([0.0, *entry["seconds"]])
+        ),
+        default=math.nan,
     )
 
 

@@ -82,8 +82,10 @@ def estimators() -> str:
     rows = [
         row
         for row in json.loads((RESULTS / "estimators.json").read_text())["rows"]
-        if row["momentum"] == 0.85 and row["steps"] >= 100
+        if row["momentum"] == 0.85
     ]
+    short = [row for row in rows if row["steps"] < 100]
+    rows = [row for row in rows if row["steps"] >= 100]
 
     def cell(name: str, problem: str, noise: float) -> str:
         return " / ".join(
@@ -92,7 +94,7 @@ def estimators() -> str:
             if (row["problem"], row["noise"]) == (problem, noise)
         )
 
-    def times(name: str, problems: tuple[str, ...]) -> str:
+    def times(name: str, problems: tuple[str, ...], rows: list[dict] = rows) -> str:
         ratios = [
             row["error"]["secant()"] / row["error"][name]
             for row in rows
@@ -124,12 +126,18 @@ def estimators() -> str:
         f"{times(name, ('network',))}"
         for name in ("instrumental()", "regression()", "same_batch()")
     )
+    early = "; ".join(
+        f"`{name}` {times(name, ('quadratic', 'settled'), short)}"
+        for name in ("instrumental()", "regression()")
+    )
     return (
         f"{table}\n\nMedian |log10(ĥ / h)| of the clamped diagonal after {steps} steps "
         "of SGD with momentum 0.85: on rotated quadratics, far from the minimum, and "
         "on a small network's true Hessian. An estimate without evidence counts as "
         "λ_min = 0.01. How much smaller the error is than that of `secant()` where "
-        f"there is noise, on quadratics far from the minimum and near it: {against}."
+        f"there is noise, on quadratics far from the minimum and near it: {against}. "
+        f"After {', '.join(str(n) for n in sorted({row['steps'] for row in short}))} "
+        f"steps, on quadratics: {early}."
     )
 
 

@@ -78,6 +78,12 @@ def test_seconds_per_epoch_is_a_median_of_differences():
     assert math.isnan(curves.seconds_per_epoch([]))
 
 
+def test_fastest_epoch():
+    timed = [{"seconds": [2.0, 5.0]}, {"seconds": [4.0, 5.5]}, {"seconds": []}]
+    assert curves.fastest_epoch(timed) == 1.5
+    assert math.isnan(curves.fastest_epoch([]))
+
+
 def test_interval():
     three = curves.interval([1.0, 2.0, 3.0])
     assert three.mean == 2

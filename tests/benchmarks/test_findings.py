@@ -1,6 +1,7 @@
 """RESULTS.md, from hand-made comparisons."""
 
 import json
+import math
 import re
 import shutil
 
@@ -73,7 +74,8 @@ MULTI = re.MULTILINE | re.DOTALL
 def test_savings(text):
     literal = section(text, "Does literal CT-AGD save epochs against its backbone?")
     assert literal.startswith(
-        "Faster in 0 of 1 case, level in 0, slower in 1; in 1 of these it never arrives"
+        "Faster in 0 of 1 case, level in 0, slower in 1; in 1 of these a seed never "
+        "arrives"
     )
     assert "| `digits_mlp` | never | – |" in literal
     title = "Does tuned CT-AGD save epochs against a tuned backbone?"
@@ -196,6 +198,9 @@ def test_the_robust_method(folder):
     assert "| 5 | `sgd` | 90.0 | 2.0 | 2.0 | 1.0 | 80.0 |" in text
     changed = section(text, "Robust ablations on digits_mlp")
     assert "| guard | `robust_sgd:guard=1000000000` | 10.0 | ∞" in changed
+    goals = section(text, "Which of its goals does the robust method reach?")
+    assert goals.startswith("3 of 3. ")
+    assert "| never diverges where bare does not | `robust_sgd`, 1 cells" in goals
     assert findings.ROBUST_INGREDIENTS.keys() == experiments.ROBUST_ABLATIONS.keys()
 
 
@@ -213,6 +218,25 @@ def test_ratios_of_runs_that_never_arrive(folder):
     # Once only the method gets there, once only the tuned backbone.
     assert "| `robust_sgd` | `sgd`, tuned | ∞ | ∞ | 1 of 2 | 1 of 2 |" in table
     assert "| `robust_sgd` | `sawtooth_control` | 0.00 | 0.00 | 1 of 1 |" in table
+
+
+def test_goals(folder):
+    changes = {"robust_sgd": [[-0.1, 0.002], [-0.1, None]], "ct_sgd": [[9.0]]}
+    path = folder / "corrections.json"
+    found = json.loads(path.read_text())
+    path.write_text(json.dumps({**found, "changes": changes}))
+    assert [goal[1:] for goal in findings._goals_of_safety(folder)] == [
+        ("`robust_sgd`", 0.5, pytest.approx(0.05), "50.0 %"),
+        ("`robust_sgd`", math.inf, pytest.approx(0.005), "inf %"),
+    ]
+    overhead = {
+        "memory": [{"options": "robust_ct_agd", "state bytes per parameter": 20.0}],
+        "steps": {"1000": {"robust against literal": 1.25}},
+    }
+    assert [goal[1:] for goal in findings._goals_of_cost(overhead)] == [
+        ("`robust_ct_agd`", 5.0, 5, "5"),
+        ("1,000 parameters", 1.25, 1.2, "1.25"),
+    ]
 
 
 def test_without_ablations(text):

@@ -1,6 +1,5 @@
 """The arms: that each works, is set as it says, and is named in one way."""
 
-import doctest
 import inspect
 import json
 
@@ -327,7 +326,3 @@ def test_bad_specs_are_told(spec, message):
 def test_every_name_has_a_line():
     assert tuple(optimizers.descriptions()) == optimizers.names()
     assert all(0 < len(line) < 80 for line in optimizers.descriptions().values())
-
-
-def test_examples_in_docstrings():
-    assert doctest.testmod(optimizers) == (0, 3)

@@ -50,6 +50,7 @@ def test_epochs_to_where_the_backbone_ends():
         "control": [None, 1],
         "method": [1, 2],
     }
+    assert sweeps.ratio(found) == 1.5 / 2.5
     [row] = sweeps.rows({"cells": [found], "seeds": [0, 1]})
     assert list(row.values()) == [
         "7",
@@ -85,6 +86,7 @@ def test_runs_that_diverge():
         NAMES,
     )
     assert found["reached"]["method"] is None
+    assert sweeps.ratio(found) == 0
     [row] = sweeps.rows({"cells": [found], "seeds": [0]})
     assert row["its end, %"] == row["epochs to it: method"] == "–"
 
