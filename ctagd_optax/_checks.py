@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
-import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.core import Tracer
 from jax.typing import DTypeLike
@@ -35,21 +35,23 @@ def check_dtype(name: str, dtype: DTypeLike | None) -> None:
         )
 
 
-def concrete(value: Any) -> float | None:
+def concrete(name: str, value: Any) -> float | None:
     """The number, or None where it is traced or a schedule and cannot be checked."""
     if callable(value) or isinstance(value, Tracer):
         return None
-    return float(value)
+    if isinstance(value, str) or np.ndim(value):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    try:
+        return float(value)
+    except TypeError as error:
+        raise TypeError(f"{name} must be a number, got {value!r}") from error
 
 
-def check_steps(steps_per_epoch: Any) -> None:
-    """Checks that an epoch has at least one whole step."""
-    steps = concrete(steps_per_epoch)
+def check_whole(name: str, value: Any) -> None:
+    """Checks that a number of steps is a whole number of at least 1."""
+    steps = concrete(name, value)
     if steps is not None and not (steps >= 1 and steps == math.floor(steps)):
-        raise ValueError(
-            "steps_per_epoch must be a whole number of at least 1, got "
-            f"{steps_per_epoch}"
-        )
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value}")
 
 
 def check_number(
@@ -64,7 +66,7 @@ def check_number(
       above: whether that itself is too small.
       infinite: whether infinity will do.
     """
-    number = concrete(value)
+    number = concrete(name, value)
     if number is None:
         return
     large = number > low if above else number >= low
@@ -72,11 +74,3 @@ def check_number(
         finite = "" if infinite else "finite and "
         bound = "above" if above else "at least"
         raise ValueError(f"{name} must be {finite}{bound} {low:g}, got {value}")
-
-
-def check_every(every: Any) -> None:
-    """Checks that a known number of steps is a whole number of at least 1."""
-    if isinstance(every, jax.Array):
-        return
-    if not isinstance(every, int) or every < 1:
-        raise ValueError(f"every must be a whole number of at least 1, got {every!r}")

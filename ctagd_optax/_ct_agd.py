@@ -15,7 +15,7 @@ from ctagd_optax._checks import (
     check_choice,
     check_dtype,
     check_number,
-    check_steps,
+    check_whole,
     concrete,
 )
 from ctagd_optax._curvature import (
@@ -238,7 +238,8 @@ def ct_agd(
         by t, or the estimator's own mean where it has one (:func:`regression`); "last"
         the last one, which needs no memory.
       annealing: "linear" (above), "exponential" (:math:`1 + (\gamma_k - 1)\, 2^{-t}`),
-        "none" (:math:`\gamma_k`), or a function of the vector :math:`\gamma_k`, the
+        "none" (:math:`\gamma_k`), "rate" (linear in :math:`1/\gamma`, as
+        :func:`robust_ct_agd` has it), or a function of the vector :math:`\gamma_k`, the
         fraction :math:`t/T` (at most 1) and :math:`t` that returns
         :math:`\gamma_{k,t}`.
       estimator: estimator of the Hessian's diagonal: :func:`secant` (None),
@@ -427,16 +428,17 @@ def _check_numbers(
     eps: Any,
 ) -> None:
     """Checks every number that is known; traced ones are taken as they come."""
-    check_steps(steps_per_epoch)
+    check_whole("steps_per_epoch", steps_per_epoch)
     check_number("curvature_min", curvature_min, 0, above=True)
     check_number("curvature_max", curvature_max, 0, above=True)
-    low, high = concrete(curvature_min), concrete(curvature_max)
+    low = concrete("curvature_min", curvature_min)
+    high = concrete("curvature_max", curvature_max)
     if low is not None and high is not None and low > high:
         raise ValueError(
             "curvature_min must be at most curvature_max, got "
             f"{curvature_min} and {curvature_max}"
         )
-    omega = concrete(quantile)
+    omega = concrete("quantile", quantile)
     if omega is not None and not 0 <= omega <= 1:
         raise ValueError(f"quantile must be in [0, 1], got {quantile}")
     check_number("eps", eps, 0)

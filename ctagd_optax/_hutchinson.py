@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from ctagd_optax._checks import check_every
+from ctagd_optax._checks import check_whole
 from ctagd_optax._curvature import (
     CurvatureEstimate,
     CurvatureEstimator,
@@ -88,7 +88,7 @@ def hutchinson(every: ArrayLike = 1, seed: ArrayLike = 0) -> CurvatureEstimator:
       >>> print(estimate.value, estimate.count)
       [1. 4.] [3 3]
     """
-    check_every(every)
+    check_whole("every", every)
 
     def init(params, accumulator_dtype):
         def sums():

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from ctagd_optax._checks import check_choice
+from ctagd_optax._checks import check_choice, check_number
 from ctagd_optax._curvature import (
     CurvatureEstimate,
     CurvatureEstimator,
@@ -115,17 +115,16 @@ def regression(
       [1. 4.] [5 5]
     """
     check_choice("weighting", weighting, ("linear", "uniform"))
-    if isinstance(window, int | float) and not window > 1:
-        raise ValueError(f"window must be above 1 step, got {window}")
+    check_number("window", window, 1, above=True, infinite=True)
 
     def init(params, accumulator_dtype):
         def sums():
             return accumulators(params, accumulator_dtype)
 
         evidence = RegressionEvidence(
-            # Differences from this mean need every bit of the parameters.
+            # Differences from the means need every bit, and a coarse one stops moving.
             params_mean=accumulators(params, None),
-            gradients_mean=sums(),
+            gradients_mean=accumulators(params, None),
             params_params=sums(),
             params_gradients=sums(),
             gradients_gradients=sums(),

@@ -18,10 +18,15 @@ from ctagd_optax._checks import (
     check_choice,
     check_dtype,
     check_number,
-    check_steps,
+    check_whole,
     concrete,
 )
-from ctagd_optax._curvature import accumulate, accumulators
+from ctagd_optax._curvature import (
+    accumulate,
+    accumulators,
+    counters,
+    differences,
+)
 from ctagd_optax._transform import (
     Method,
     Step,
@@ -30,6 +35,7 @@ from ctagd_optax._transform import (
     per_tensor,
     relative_norms,
     wide,
+    widest,
 )
 
 
@@ -43,15 +49,15 @@ class MotionSums(NamedTuple):
       squares: the sum of n_t².
       promise: D, the sum of -⟨u_{t-1}, g_{t-1}⟩: the descent of a raw step to first
         order.
-      overlap: O, the sum of ⟨u_{t-1}, g_t⟩ / m_{t-1}: the gradient after a step, along
-        it.
+      overlap_sum: O, the sum of ⟨u_{t-1}, g_t⟩ / m_{t-1}: the gradient after a step,
+        along it.
       overlap_squares: the sum of the squares of these terms.
     """
 
     curvature: jax.Array
     squares: jax.Array
     promise: jax.Array
-    overlap: jax.Array
+    overlap_sum: jax.Array
     overlap_squares: jax.Array
 
 
@@ -59,14 +65,15 @@ class RobustInfo(NamedTuple):
     """What the last closed epoch knew of its step length.
 
     Every field is a vector with one entry per tensor, in the order of
-    ``jax.tree.leaves``. All are zero until an epoch has been closed.
+    ``jax.tree.leaves``. All are zero until an epoch has been closed. If both are asked,
+    figures are those of the tensor, not of all together.
 
     Attributes:
       step_high: q⁺, an upper bound of the step length, in units of a Newton step.
       step_low: q⁻, a lower bound.
       signal: N / SE, the curvature over its standard error; between -1 and 1 there is
-        no telling that there is any.
-      overlap: O / D; below 0 the loss still fell at the end of a step.
+        no telling that there is any. 0 where there was no sample.
+      overlap: O / D; below 0 the loss still fell at the end of a step. 0 likewise.
       multiplier: m = 1/γ of the next epoch.
       gradient_square: mean of ‖g‖² over the epoch, of all tensors together.
       relative_correction: norm of the correction over the norm of the tensor.
@@ -91,13 +98,13 @@ class RobustMemory(NamedTuple):
     Attributes:
       even: u of the last step with an even t.
       odd: u of the last step with an odd t.
-      multiplier: for each tensor, m_{t-1}.
+      previous_multiplier: for each tensor, m_{t-1}.
       streak: for each tensor, finite gradients in a row.
     """
 
     even: optax.Updates
     odd: optax.Updates
-    multiplier: jax.Array
+    previous_multiplier: jax.Array
     streak: jax.Array
 
 
@@ -167,7 +174,7 @@ def step_length(
       confidence: :math:`c`, how many standard errors to allow for.
 
     Returns:
-      :math:`(q^+, q^-)`.
+      :math:`(q^+, q^-)`; :math:`(\infty, -\infty)` where there was no sample.
 
     Examples:
       >>> import jax.numpy as jnp
@@ -177,11 +184,13 @@ def step_length(
       0.6 0.2
     """
     error = jnp.asarray(confidence, jnp.float32) * jnp.sqrt(sums.squares)
-    scale = multiplier / sums.promise
-    high = jnp.maximum(jnp.maximum(sums.curvature, 0) + error, 2 * sums.overlap)
+    known = sums.promise != 0
+    scale = multiplier / jnp.where(known, sums.promise, 1)
+    high = jnp.maximum(jnp.maximum(sums.curvature, 0) + error, 2 * sums.overlap_sum)
     low = scale * (sums.curvature - error)
-    back = scale * sums.overlap
-    return scale * high, jnp.where(back > 1, jnp.maximum(low, 1 + back), low)
+    back = scale * sums.overlap_sum
+    low = jnp.where(back > 1, jnp.maximum(low, 1 + back), low)
+    return jnp.where(known, scale * high, jnp.inf), jnp.where(known, low, -jnp.inf)
 
 
 def next_multiplier(
@@ -210,7 +219,8 @@ def next_multiplier(
       growth: the largest factor by which m grows in later epochs.
 
     Returns:
-      The next m; at most 1 where anything is not finite.
+      The next m; at most 1 where a bound is not finite, or the motion promised no
+      descent.
 
     Examples:
       >>> import jax.numpy as jnp
@@ -284,8 +294,13 @@ def robust_ct_agd(
     parameters in the second half of the epoch. Where that line has no clear slope, it
     goes to the mean of the parameters, but only as far as the mean gradient there is
     noise: where it is not, the epoch was still on its way down and the mean is uphill.
-    With :math:`r = h^2 / (h^2 + \mathrm{se}^2)` the trust in the slope and :math:`s`
-    the share of :math:`\lVert\bar g\rVert^2` that noise does not explain,
+    With the means :math:`\bar\theta` and :math:`\bar g` and the sums of squares and
+    products :math:`S_x`, :math:`S_y` and :math:`S_g` of parameters and gradients, under
+    the weights :math:`w_t = t + 1 - \lfloor T/2 \rfloor` and their sum :math:`W`, with
+    :math:`h = (S_y / S_x)^+`, its standard error
+    :math:`\mathrm{se}^2 = (S_g - h S_y)^+ / (n S_x)` over :math:`n` samples, the trust
+    in it :math:`r = h^2 / (h^2 + \mathrm{se}^2)`, and :math:`s` the share of
+    :math:`\lVert\bar g\rVert^2` that noise does not explain,
 
     .. math::
 
@@ -293,17 +308,28 @@ def robust_ct_agd(
         (\bar\theta - \theta) - \bar g\, \frac{h}{h^2 + \mathrm{se}^2},\;
         \pm\kappa\sqrt{S_x / W}\Bigr).
 
+    ``update`` needs ``params``, and takes ``epoch_end`` and other extra arguments as
+    that of :func:`ct_agd` does. The half of an epoch is that of ``steps_per_epoch``,
+    also if ``epoch_end`` ends it earlier or later. Under differentiation, multiplier
+    and fitted line are constants.
+
+    The update is taken for the whole motion. So put it last in a chain, and freeze
+    parameters outside, by :func:`optax.masked` or :func:`optax.partition`: a tensor
+    that promises descent and never moves looks like a step far too short.
+
     Args:
       backbone: the first-order optimizer, with its learning rate.
       steps_per_epoch: optimizer steps :math:`T` in an epoch, or in a part of one; may
-        be traced. Evidence needs three steps.
+        be traced. To lengthen steps takes at least four of them.
       pooling: "all" judges all tensors by one step length, "tensor" each by its own,
         "mix" takes the geometric mean of the two decisions.
       target: the step length to grow to, in units of a Newton step.
       aim: what reaches the target after the first epoch: the "mean" step of the next
-        epoch, so that its first steps are longer, or the first step, its "peak".
+        epoch, so that its first steps are longer, or the first step, its "peak"; always
+        that with another annealing than "rate".
       confidence: standard errors that the bounds, and :math:`O`, allow for.
-      require_descent: whether :math:`O < 0` is needed to lengthen steps.
+      require_descent: whether :math:`O < 0`, by as many standard errors, is needed to
+        lengthen steps.
       first_threshold: after the first epoch, steps with :math:`q^+` below this grow.
       threshold: after later epochs.
       growth: the largest factor of growth, but for the first epoch.
@@ -317,7 +343,7 @@ def robust_ct_agd(
       correction_limit: :math:`\kappa`, the largest correction of a coordinate, in
         standard deviations of its path.
       accumulator_dtype: dtype of sums and remembered updates; None is float32 for
-        16-bit parameters, else the parameter's, as is always the mean of parameters.
+        16-bit parameters, else the parameter's, as are always the two means.
 
     Returns:
       A :class:`optax.GradientTransformationExtraArgs` with the state
@@ -338,7 +364,7 @@ def robust_ct_agd(
       m = 30, loss 1e-02
     """
     check_backbone(backbone)
-    check_steps(steps_per_epoch)
+    check_whole("steps_per_epoch", steps_per_epoch)
     check_choice("pooling", pooling, ("all", "tensor", "mix"))
     check_choice("aim", aim, ("mean", "peak"))
     check_choice("correction", correction, ("tensor", "coordinate", "none"))
@@ -354,7 +380,8 @@ def robust_ct_agd(
     check_number("growth", growth, 1)
     check_number("guard", guard, 0, above=True, infinite=True)
     check_number("multiplier_min", multiplier_min, 0, above=True)
-    check_number("multiplier_max", multiplier_max, concrete(multiplier_min) or 0)
+    smallest = concrete("multiplier_min", multiplier_min) or 0
+    check_number("multiplier_max", multiplier_max, smallest)
     anneal = get_annealing(annealing)
     coordinates = correction == "coordinate"
     half = steps_per_epoch // 2
@@ -384,7 +411,7 @@ def robust_ct_agd(
         memory = RobustMemory(
             even=accumulators(params, accumulator_dtype),
             odd=accumulators(params, accumulator_dtype),
-            multiplier=zeros(),
+            previous_multiplier=zeros(),
             streak=zeros(dtype=jnp.int32),
         )
         info = RobustInfo(
@@ -396,39 +423,40 @@ def robust_ct_agd(
     def cut(multiplier, square, usual):
         """Shrinks what is above 1 where a gradient is unusually large."""
         usual = jnp.asarray(guard, jnp.float32) * usual
-        ratio = jnp.where(usual > 0, square / usual, 0)
+        ratio = _ratio(square, jnp.where(usual > 0, usual, 0))
         share = jnp.where(ratio < jnp.inf, 1 / jnp.maximum(ratio, 1), 0)
         shorter = multiplier - jnp.maximum(multiplier - 1, 0) * (1 - share)
         return jnp.where(ratio <= 1, multiplier, shorter)
 
     def divisor(gamma, fraction, step, gradients, info):
         multiplier = 1 / anneal(gamma, fraction, step)
-        return 1 / cut(multiplier, _square(gradients), info.gradient_square)
+        square = _square(jax.lax.stop_gradient(gradients))
+        return 1 / cut(multiplier, square, info.gradient_square)
 
     def observe(evidence, memory, step, **extra_args):
         del extra_args
+        step = jax.lax.stop_gradient(step)
         start = step.epoch_step == 0
         ready = (memory.streak >= 2) & step.finite
-        before = jnp.where(start, 0, evidence.last_overlap)
         even, odd = (
             per_tensor(_inner, updates, step.gradients)
             for updates in (memory.even, memory.odd)
         )
         is_even = step.epoch_step % 2 == 0
         older, overlap = jnp.where(is_even, even, odd), jnp.where(is_even, odd, even)
-        scale = jnp.where(ready, memory.multiplier, 1)
-        change = older - before
+        scale = jnp.where(ready, memory.previous_multiplier, 1)
+        change = older - evidence.last_overlap
         terms = MotionSums(
             curvature=jnp.where(ready, change / scale, 0),
             squares=jnp.where(ready, jnp.square(change / scale), 0),
             promise=jnp.where(ready, evidence.last_promise, 0),
-            overlap=jnp.where(ready, overlap / scale, 0),
+            overlap_sum=jnp.where(ready, overlap / scale, 0),
             overlap_squares=jnp.where(ready, jnp.square(overlap / scale), 0),
         )
         together = jax.tree.map(lambda x: jnp.sum(x, keepdims=True), terms)
         together = together._replace(
             squares=jnp.square(together.curvature),
-            overlap_squares=jnp.square(together.overlap),
+            overlap_squares=jnp.square(together.overlap_sum),
         )
 
         def add(sums, new):
@@ -469,7 +497,7 @@ def robust_ct_agd(
         return RobustMemory(
             even=map_with_index(replace(is_even), memory.even, raw),
             odd=map_with_index(replace(~is_even), memory.odd, raw),
-            multiplier=1 / step.gamma,
+            previous_multiplier=1 / step.gamma,
             streak=jnp.where(step.finite, memory.streak + 1, 0),
         )
 
@@ -480,17 +508,20 @@ def robust_ct_agd(
             multiplier,
             high,
             low,
-            sums.overlap + error < 0 if require_descent else True,
+            (sums.overlap_sum + error < 0) | ~jnp.asarray(require_descent, jnp.bool_),
             first,
             target=target,
             first_threshold=first_threshold,
             threshold=threshold,
             growth=growth,
         )
-        shown = high, low, sums.curvature / jnp.sqrt(sums.squares)
-        return after, (*shown, sums.overlap / sums.promise)
+        signal = _ratio(sums.curvature, jnp.sqrt(sums.squares))
+        overlap = _ratio(sums.overlap_sum, sums.promise)
+        return after, (high, low, signal, overlap)
 
     def close(evidence, step, gamma, info):
+        # Under differentiation, what was decided is a constant.
+        evidence, gamma, info = jax.lax.stop_gradient((evidence, gamma, info))
         multiplier, first = 1 / gamma, step.epoch == 0
         judged = [
             decide(sums, multiplier, first)
@@ -500,7 +531,7 @@ def robust_ct_agd(
         after = judged[0][0]
         if len(judged) == 2:
             after = jnp.sqrt(after * judged[1][0])
-        if aim == "mean":
+        if aim == "mean" and annealing == "rate":
             longest = jnp.maximum(after, 2 * after - 1)
             after = jnp.where(first & (after > multiplier), longest, after)
         after = jnp.clip(
@@ -521,11 +552,16 @@ def robust_ct_agd(
             relative_correction=relative_norms(moved, step.params),
             left_out=step.left_out,
         )
-        return 1 / after, moved, jax.lax.stop_gradient(found)
+        return 1 / after, moved, found
 
     return curvature_tuned(
         backbone, steps_per_epoch, Method(init, divisor, observe, remember, close)
     )
+
+
+def _ratio(x: jax.Array, y: jax.Array) -> jax.Array:
+    """The quotient, 0 where y is 0."""
+    return jnp.where(y != 0, x / jnp.where(y != 0, y, 1), 0)
 
 
 def _raw(step: Step) -> optax.Updates:
@@ -539,7 +575,7 @@ def _raw(step: Step) -> optax.Updates:
 
 
 def _inner(x: jax.Array, y: jax.Array) -> jax.Array:
-    dtype = jnp.promote_types(wide(x.dtype), wide(y.dtype))
+    dtype = widest((x, y))
     return jnp.sum(x.astype(dtype) * y.astype(dtype))
 
 
@@ -550,7 +586,7 @@ def _square(tree: Any) -> jax.Array:
 
 def _no_line(params: optax.Params, coordinates: bool, dtype: DTypeLike | None) -> Line:
     def vector():
-        return jnp.zeros((len(jax.tree.leaves(params)),), jnp.float32)
+        return counters(params, jnp.float32)
 
     def tree():
         return accumulators(params, dtype)
@@ -558,9 +594,9 @@ def _no_line(params: optax.Params, coordinates: bool, dtype: DTypeLike | None) -
     return Line(
         weight=vector(),
         samples=vector(),
-        # Distances from this mean need every bit of the parameters.
+        # Distances from the means need every bit, and a coarse mean stops moving.
         mean_params=accumulators(params, None),
-        mean_gradients=tree(),
+        mean_gradients=accumulators(params, None),
         spread=tree(),
         slope_sum=tree() if coordinates else vector(),
         gradient_spread=tree() if coordinates else vector(),
@@ -586,12 +622,8 @@ def _observe_line(
         x = jnp.where(step.finite[i], x.astype(dtype), 0)
         return (kept + share[i].astype(dtype) * (x - kept)).astype(mean.dtype)
 
-    def distance(i, x, mean):
-        dtype = wide(mean.dtype)
-        return jnp.where(step.finite[i], x.astype(dtype) - mean.astype(dtype), 0)
-
     def spread(i, total, d, e):
-        return accumulate(total, part[i].astype(d.dtype) * d * e, start)
+        return accumulate(total, part[i].astype(d.dtype) * d * e.astype(d.dtype), start)
 
     def spreads(total, d, e):
         if coordinates:
@@ -600,8 +632,8 @@ def _observe_line(
 
     mean_params = map_with_index(move, line.mean_params, step.params)
     mean_gradients = map_with_index(move, line.mean_gradients, step.gradients)
-    dp = map_with_index(distance, step.params, mean_params)
-    dg = map_with_index(distance, step.gradients, mean_gradients)
+    dp = differences(step.params, mean_params, step.finite)
+    dg = differences(step.gradients, mean_gradients, step.finite)
     return Line(
         weight=total,
         samples=accumulate(line.samples, (weight > 0).astype(jnp.float32), start),
@@ -632,7 +664,9 @@ def _to_the_root(
         rest = jnp.maximum(gradient_spread - slope * slope_sum, 0)
         slope = jnp.maximum(slope, 0)
         certain = jnp.square(slope) + rest / (count * safe)
-        inverse = slope / jnp.where(certain > 0, certain, 1)
+        # Through two points there is always a line.
+        sure = (certain > 0) & (count > 2)
+        inverse = jnp.where(sure, slope / jnp.where(sure, certain, 1), 0)
         # The variance of a mean with weights 1 to n, over that of one sample.
         shrunk = 2 * (2 * count + 1) / (3 * count * (count + 1))
         square = jnp.square(mean_g) if coordinates else _inner(mean_g, mean_g)

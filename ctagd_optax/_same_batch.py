@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from ctagd_optax._checks import check_every
+from ctagd_optax._checks import check_whole
 from ctagd_optax._curvature import (
     CurvatureEstimate,
     CurvatureEstimator,
@@ -110,7 +110,7 @@ def same_batch(every: ArrayLike = 1, seed: ArrayLike = 0) -> CurvatureEstimator:
       >>> print(estimate.value.round(3), estimate.count)
       [1. 4.] [5 5]
     """
-    check_every(every)
+    check_whole("every", every)
 
     def init(params, accumulator_dtype):
         def sums():

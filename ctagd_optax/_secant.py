@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from ctagd_optax._checks import check_choice
+from ctagd_optax._checks import check_choice, check_number
 from ctagd_optax._curvature import (
     CurvatureEstimate,
     CurvatureEstimator,
@@ -114,8 +114,7 @@ def secant(
     """
     check_choice("pairing", pairing, ("equation", "algorithm"))
     check_choice("weighting", weighting, ("linear", "uniform"))
-    if isinstance(noise_std, int | float) and noise_std < 0:
-        raise ValueError(f"noise_std must be at least 0, got {noise_std}")
+    check_number("noise_std", noise_std, 0)
     noiseless = isinstance(noise_std, int | float) and noise_std == 0
 
     def init(params, accumulator_dtype):

@@ -84,7 +84,8 @@ class CTAGDState(NamedTuple):
       gamma: for each tensor, the divisor γ_k that the open epoch started with.
       evidence: what the method gathered in the open epoch.
       memory: what the method keeps of the last step; zero at the start of an epoch.
-      info: trust figures of the last closed epoch, see :class:`CurvatureInfo`.
+      info: trust figures of the last closed epoch, a :class:`CurvatureInfo` or
+        :class:`RobustInfo`.
       backbone_state: state of the wrapped optimizer.
     """
 

@@ -283,6 +283,8 @@ def robust_ct_agd(
                     h = np.maximum(h, 0)
                     certain = h**2 + rest / (len(x) * safe)
                     inverse = h / np.where(certain > 0, certain, 1)
+                    if len(x) < 3:  # through two points there is always a line
+                        inverse = np.zeros_like(inverse)
                     square = mean_y**2
                     if correction == "tensor":
                         square = square.sum()

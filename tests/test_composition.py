@@ -209,9 +209,7 @@ def test_inject_hyperparams_into_the_wrapper():
 
 
 def test_inject_hyperparams_into_the_robust_wrapper():
-    factory = optax.inject_hyperparams(
-        ctagd_optax.robust_ct_agd, static_args="require_descent"
-    )
+    factory = optax.inject_hyperparams(ctagd_optax.robust_ct_agd)
     params, _ = assert_trains(factory(optax.sgd(0.02), T, growth=2.0))
     plain, _ = problems.train(robust(growth=2.0), problems.params(), 4 * T)
     assert_close(params, plain, rtol=1e-4, atol=1e-6)
@@ -424,12 +422,31 @@ def test_donation_of_params_and_state(opt):
     assert_close(params, kept, rtol=1e-6)
 
 
+def test_gradient_through_robust_updates_is_finite():
+    target = problems.params(jnp.float64)
+
+    def final_loss(learning_rate):
+        opt = ctagd_optax.robust_ct_agd(optax.sgd(learning_rate), 4)
+        params, state = target, opt.init(target)
+        for _ in range(9):
+            grads = jax.tree.map(lambda p: p + 0.1 * p**3, params)
+            updates, state = opt.update(grads, state, params)
+            params = optax.apply_updates(params, updates)
+        return problems.loss(params)
+
+    # A longer step would have been better; the multiplier counts as a constant.
+    assert -jnp.inf < jax.jit(jax.grad(final_loss))(0.01) < 0
+
+
 def test_tree_get_finds_every_field():
     opt = optax.chain(optax.clip(1.0), ctagd_optax.ct_adam(steps_per_epoch=T))
     state = opt.init(problems.params())
     for name in ("gamma", "epoch", "epoch_step", "quotient_sum", "observed", "info"):
         assert optax.tree.get(state, name) is not None
     np.testing.assert_array_equal(optax.tree.get(state, "gamma"), [1.0, 1.0])
+    state = ctagd_optax.robust_ct_agd(optax.adam(0.1), T).init(problems.params())
+    for name in ("multiplier", "overlap", "step_high", "step_low", "signal"):
+        np.testing.assert_array_equal(optax.tree.get(state, name), [0.0, 0.0])
 
 
 @both

@@ -179,8 +179,9 @@ def test_accumulator_dtype(name):
         lambda p: ESTIMATORS[name].init(p, jnp.bfloat16), problems.params()
     )
     dtypes = {field: leaf.dtype for field, leaf in fields(evidence) if leaf.ndim == 2}
-    # The mean of the parameters keeps their bits, a count is a count.
-    exact = {"params_mean": jnp.float32, "quotient_count": jnp.int32}
+    # Means keep their bits, a count is a count.
+    means = dict.fromkeys(("params_mean", "gradients_mean"), jnp.float32)
+    exact = {**means, "quotient_count": jnp.int32}
     assert dtypes == {field: exact.get(field, jnp.bfloat16) for field in dtypes}
 
 

@@ -96,8 +96,8 @@ def test_parameters_far_from_zero():
     ("kwargs", "message"),
     [
         ({"weighting": "x"}, "weighting must be one of 'linear', 'uniform'; got 'x'"),
-        ({"window": 1}, "window must be above 1 step, got 1"),
-        ({"window": math.nan}, "window must be above 1 step, got nan"),
+        ({"window": 1}, "window must be above 1, got 1"),
+        ({"window": math.nan}, "window must be above 1, got nan"),
     ],
 )
 def test_bad_input(kwargs, message):

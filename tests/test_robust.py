@@ -212,9 +212,9 @@ def test_rule():
     sums = MotionSums(*map(jnp.asarray, (2.0, 1.0, 10.0, -3.0, 1.0)))
     np.testing.assert_allclose(step_length(sums, jnp.asarray(2.0)), (0.6, 0.2))
     # A gradient that points back counts twice.
-    back = sums._replace(overlap=jnp.asarray(4.0))
+    back = sums._replace(overlap_sum=jnp.asarray(4.0))
     np.testing.assert_allclose(step_length(back, jnp.asarray(2.0)), (1.6, 0.2))
-    back = sums._replace(overlap=jnp.asarray(6.0))
+    back = sums._replace(overlap_sum=jnp.asarray(6.0))
     np.testing.assert_allclose(step_length(back, jnp.asarray(2.0)), (2.4, 2.2))
 
     m = jnp.asarray(2.0)
@@ -262,9 +262,54 @@ def test_vectors_in_the_state(options, vectors):
     state = opt.init({"w": jnp.zeros(1000, jnp.float32)})
     large = [x for x in jax.tree.leaves(state) if x.size == 1000]
     assert len(large) == vectors
-    # The mean of the parameters keeps their bits.
+    # The means of parameters and gradients keep their bits.
     wide = sum(x.dtype != jnp.bfloat16 for x in large)
-    assert wide == (options.get("correction") != "none")
+    assert wide == 2 * (options.get("correction") != "none")
+
+
+@pytest.mark.parametrize("correction", ["tensor", "coordinate"])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_the_line_in_bfloat16(correction, dtype):
+    x = jnp.full(64, 100.0, dtype)
+    opt = ctagd_optax.robust_ct_agd(
+        optax.sgd(1e-5), 200, correction=correction, accumulator_dtype=jnp.bfloat16
+    )
+    state = opt.init(x)
+    update = jax.jit(opt.update)
+    for _ in range(199):
+        updates, state = update(2 * x, state, x)
+        x = x + updates
+    line = state.evidence.line
+    total, base = (jnp.sum(s.astype(x.dtype)) for s in (line.slope_sum, line.spread))
+    assert total / base == pytest.approx(2, rel=0.1)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_short_epochs_hold_back(steps):
+    opt = ctagd_optax.robust_ct_agd(optax.sgd(1e-4), steps, correction="none")
+    params = problems.params()
+    state = opt.init(params)
+    update = jax.jit(opt.update)
+    for _ in range(4 * steps):
+        updates, state = update(jax.grad(problems.loss)(params), state, params)
+        params = optax.apply_updates(params, updates)
+    assert not any(np.isnan(x).any() for x in state.info)
+    np.testing.assert_array_equal(state.info.multiplier, 1)
+    if steps < 3:
+        np.testing.assert_array_equal(state.info.step_high, np.inf)
+        np.testing.assert_array_equal(state.info.step_low, -np.inf)
+
+
+def test_two_samples_make_no_line():
+    opt = ctagd_optax.robust_ct_agd(optax.sgd(0.1), 4, correction="coordinate")
+    bare = ctagd_optax.robust_ct_agd(optax.sgd(0.1), 4, correction="none")
+    x = jnp.ones(3)
+    state, other = opt.init(x), bare.init(x)
+    for _ in range(4):
+        alone, other = bare.update(x, other, x)
+        updates, state = opt.update(x, state, x)
+        x = x + updates
+    np.testing.assert_array_equal(updates, alone)
 
 
 def test_a_step_copies_no_vector():
@@ -294,13 +339,15 @@ def test_a_step_copies_no_vector():
         ({"growth": 0.5}, "growth must be finite and at least 1, got 0.5"),
         ({"guard": 0.0}, "guard must be above 0, got 0.0"),
         ({"target": -1.0}, "target must be finite and at least 0, got -1.0"),
+        ({"target": None}, "target must be a number, got None"),
+        ({"steps_per_epoch": "5"}, "steps_per_epoch must be a number, got '5'"),
         ({"multiplier_min": 0.0}, "multiplier_min must be finite and above 0, got 0.0"),
         ({"multiplier_max": 0.05}, "multiplier_max must be finite and at least 0.1"),
         ({"steps_per_epoch": 0}, "steps_per_epoch must be a whole number of at least"),
     ],
 )
 def test_bad_arguments(options, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
+    with pytest.raises((TypeError, ValueError), match=re.escape(message)):
         ctagd_optax.robust_ct_agd(optax.sgd(0.1), **{"steps_per_epoch": 5, **options})
 
 

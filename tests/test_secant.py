@@ -141,7 +141,7 @@ def test_traced_noise():
     [
         ({"pairing": "x"}, "pairing must be one of 'equation', 'algorithm'; got 'x'"),
         ({"weighting": "x"}, "weighting must be one of 'linear', 'uniform'; got 'x'"),
-        ({"noise_std": -1.0}, r"noise_std must be at least 0, got -1\.0"),
+        ({"noise_std": -1.0}, r"noise_std must be finite and at least 0, got -1\.0"),
     ],
 )
 def test_bad_input(kwargs, message):
