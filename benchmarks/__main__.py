@@ -67,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
     _add_sweep(command("sweep", _sweep, "a method over learning rates and epochs"))
     _add_profile(command("profile", _profile, "profiles over several comparisons"))
     _add_recipes(command("recipes", _recipes, "the commands behind the paper's tables"))
-    command("report", _report, "rewrite the tables of README.md")
+    command("report", _report, "rewrite RESULTS.md and the tables of README.md")
     command("list", _list, "list workloads and optimizers")
     return root
 
@@ -355,6 +355,8 @@ def _add_sweep(parser: argparse.ArgumentParser) -> None:
 
 def _sweep(options: argparse.Namespace, console: Console) -> int:
     work = workloads.workload(options.workload)
+    if options.batch_size and options.batch_sizes:
+        raise ValueError("give --batch-size or --batch-sizes, not both")
     out = options.out or pathlib.Path("runs", "sweep", work.name)
     found = sweeps.sweep(
         work.name,
@@ -411,7 +413,7 @@ def _add_recipes(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="take two steps of each that has not been checked, and write it down",
     )
-    add("--workload", choices=paper.NUMBERS, help="check only those of this one")
+    add("--workload", choices=paper.NUMBERS, help="only those of this one")
     add("--batch-size", type=int, help="check with smaller batches (the workload's)")
 
 
@@ -427,6 +429,8 @@ def _recipes(options: argparse.Namespace, console: Console) -> int:
     for title, rows in recipes.tables().items():
         print(f"# {title}: {recipes.HARDWARE}")
         for recipe in rows:
+            if options.workload not in (None, recipe.workload):
+                continue
             print(f"# {recipe.row}: about {hours[recipe.key]['hours']:.1f} hours")
             print(recipe.command)
     print(f"# The testbed, all rows: seconds on a CPU\n{recipes.TESTBED}")

@@ -21,7 +21,7 @@ import jax
 import optax
 from rich.console import Console
 
-from benchmarks import optimizers, tables
+from benchmarks import optimizers, tables, workloads
 from benchmarks.curves import kind
 from benchmarks.files import write_json
 from benchmarks.trainer import Config, Run
@@ -186,6 +186,7 @@ def main() -> None:
     if min(args.seeds, args.epochs) < 1:
         parser.error("--seeds and --epochs must be at least 1")
     try:
+        workloads.workload(args.workload)
         names = [optimizers.arm(spec).name for spec in args.optimizers]
         for name in names:
             without(name)

@@ -200,6 +200,7 @@ _FORMATS = {
     "examples_per_second": "{:,.0f} examples/s",
     "gamma": "γ {0[0]:.3g} to {0[1]:.3g}",
     "observed": "evidence {:.0%}",
+    "step_high": "step at most {:.2g}",
 }
 
 

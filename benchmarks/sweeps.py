@@ -33,6 +33,11 @@ def arms(spec: str, factors: Sequence[float]) -> list[dict[str, str]]:
       >>> sweeps.arms("robust_sgd", [10.0])[0]["backbone"]
       'sgd@0.1'
     """
+    if "@" in spec:
+        raise ValueError(
+            f"optimizer must have its own learning rate, which the factors change; got "
+            f"{spec!r}"
+        )
     kind = curves.kind(spec)
     if kind not in curves.BACKBONES or kind not in curves.CONTROLS:
         raise ValueError(

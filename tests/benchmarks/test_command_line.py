@@ -104,3 +104,31 @@ def test_bad_arguments(arguments, message, capsys, tmp_path, monkeypatch):
         command_line.main(["train", *arguments.split()])
     assert end.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_recipes_of_one_workload(capsys):
+    assert command_line.main(["recipes", "--workload", "reddit_graphsage"]) == 0
+    printed = capsys.readouterr().out
+    commands = [line for line in printed.splitlines() if line.startswith("python")]
+    assert len(commands) == 5  # the testbed's, too
+    assert all("--workload reddit_graphsage" in line for line in commands[:-1])
+
+
+def test_one_way_to_say_the_batch_size(capsys):
+    with pytest.raises(SystemExit):
+        command_line.main(
+            ["sweep", "--workload", "digits_mlp", "--batch-size", "8"]
+            + ["--batch-sizes", "8", "16"]
+        )
+    assert "give --batch-size or --batch-sizes, not both" in capsys.readouterr().err
+
+
+def test_comparisons_without_a_common_arm(tmp_path, capsys):
+    paths = []
+    for name, arm in (("digits_mlp", "sgd"), ("cora_graphsage", "adam")):
+        results = comparison(name, **{arm: ("backbone", run(0.5, 0.9))})
+        paths.append(tmp_path / f"{name}.json")
+        paths[-1].write_text(json.dumps(results))
+    with pytest.raises(SystemExit):
+        command_line.main(["profile", *map(str, paths)])
+    assert "comparisons must have an arm in common" in capsys.readouterr().err

@@ -64,6 +64,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     for wrong, message in (
         (["--seeds", "0"], "--seeds and --epochs must be at least 1"),
         (["--optimizers", "adam"], "optimizers must be of robust_sgd"),
+        (["--workload", "digit_mlp"], "digits_mlp"),
     ):
         monkeypatch.setattr(sys, "argv", ["corrections", *wrong])
         with pytest.raises(SystemExit):

@@ -23,6 +23,8 @@ def test_arms_share_a_learning_rate():
         ValueError, match=r"optimizer must be one of ct_sgd.* got 'lion'"
     ):
         sweeps.arms("lion", [1.0])
+    with pytest.raises(ValueError, match=r"its own learning rate, .* 'robust_sgd@1'"):
+        sweeps.arms("robust_sgd@1", [1.0])
 
 
 NAMES = {"backbone": "sgd", "control": "sawtooth_control", "method": "robust_sgd"}
