@@ -115,11 +115,9 @@ def test_recipes_of_one_workload(capsys):
 
 
 def test_one_way_to_say_the_batch_size(capsys):
+    sizes = "--batch-size", "8", "--batch-sizes", "8", "16"
     with pytest.raises(SystemExit):
-        command_line.main(
-            ["sweep", "--workload", "digits_mlp", "--batch-size", "8"]
-            + ["--batch-sizes", "8", "16"]
-        )
+        command_line.main(["sweep", "--workload", "digits_mlp", *sizes])
     assert "give --batch-size or --batch-sizes, not both" in capsys.readouterr().err
 
 
