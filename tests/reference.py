@@ -166,6 +166,7 @@ def robust_ct_agd(
     guard=4.0,
     correction="tensor",
     correction_limit=0.5,
+    closing=None,
 ):
     """Replays a run of the robust method on several tensors.
 
@@ -187,6 +188,7 @@ def robust_ct_agd(
       guard: ratio of ‖g‖² to the mean of the last epoch.
       correction: "tensor", "coordinate" or "none".
       correction_limit: κ.
+      closing: for every step, whether it closes an epoch; None is every T-th.
 
     Returns:
       The updates at every step, a list of tensors; m after every step; and, for every
@@ -194,14 +196,12 @@ def robust_ct_agd(
     """
     tensors = range(len(backbones))
     peak, k, usual = np.ones(len(backbones)), 0, 0.0
-    all_updates, multipliers, epochs = [], [], []
+    all_updates, multipliers, epochs, epoch = [], [], [], []
     for n, (theta, g) in enumerate(zip(thetas, gradients, strict=True)):
         theta = [np.asarray(x, np.float64) for x in theta]
         g = [np.asarray(x, np.float64) for x in g]
-        t = n % steps_per_epoch
-        if t == 0:
-            epoch = []
-        m = peak - np.maximum(peak - 1, 0) * t / steps_per_epoch
+        t = len(epoch)
+        m = peak - np.maximum(peak - 1, 0) * min(t / steps_per_epoch, 1)
         square = sum(np.sum(x**2) for x in g)
         ratio = square / (guard * usual) if usual else 0.0
         if ratio > 1:
@@ -210,7 +210,7 @@ def robust_ct_agd(
         updates = [m[i] * raw[i] for i in tensors]
         epoch.append((theta, g, raw, m, square))
 
-        if t == steps_per_epoch - 1:
+        if closing[n] if closing is not None else t == steps_per_epoch - 1:
             terms = []  # of every tensor, for t ≥ 2: the terms of N, D and O
             for s in range(2, len(epoch)):
                 older, (_, g_before, latest, m_before, _) = (
@@ -263,8 +263,8 @@ def robust_ct_agd(
             if ratio > 1:
                 peak = np.where(peak > 1, 1 + (peak - 1) / ratio, peak)
             usual = mean_square
-            if correction != "none":
-                half = steps_per_epoch // 2
+            half = steps_per_epoch // 2
+            if correction != "none" and len(epoch) > half:
                 for i in tensors:
                     x = np.stack([row[0][i] for row in epoch[half:]])
                     y = np.stack([row[1][i] for row in epoch[half:]])
@@ -304,7 +304,7 @@ def robust_ct_agd(
                     "gradient_square": usual,
                 }
             )
-            k += 1
+            k, epoch = k + 1, []
         all_updates.append(updates)
         multipliers.append(peak)
     return all_updates, multipliers, epochs

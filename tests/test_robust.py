@@ -15,8 +15,9 @@ from tests import problems, reference
 T = 6
 
 
-def replay(options, *, learning_rate=0.004, steps=4 * T, noise=0.3, dtype="float32"):
+def replay(options, *, learning_rate=0.004, steps=4 * T, noise=0.3, closing=None):
     """Runs the method on a noisy quadratic, and compares every step."""
+    dtype = "float32"
     rng = np.random.default_rng(0)
     shapes = {"b": (4,), "w": (3, 2)}
     params = {k: jnp.asarray(rng.standard_normal(s), dtype) for k, s in shapes.items()}
@@ -36,7 +37,8 @@ def replay(options, *, learning_rate=0.004, steps=4 * T, noise=0.3, dtype="float
             )
             for k in shapes
         }
-        updates, state = update(grads, state, params)
+        extra = {} if closing is None else {"epoch_end": closing[n]}
+        updates, state = update(grads, state, params, **extra)
         history.append((params, grads, updates, state))
         params = optax.apply_updates(params, updates)
     expected, multipliers, epochs = reference.robust_ct_agd(
@@ -44,6 +46,7 @@ def replay(options, *, learning_rate=0.004, steps=4 * T, noise=0.3, dtype="float
         [jax.tree.leaves(row[1]) for row in history],
         [reference.sgd(learning_rate, 0.5) for _ in shapes],
         T,
+        closing=closing,
         **options,
     )
     for n, (*_, updates, state) in enumerate(history):
@@ -71,6 +74,12 @@ def replay(options, *, learning_rate=0.004, steps=4 * T, noise=0.3, dtype="float
 def test_every_step_is_the_references(options):
     epochs = replay(options)
     assert epochs[0]["multiplier"].max() > 1
+
+
+def test_epochs_that_are_ended_by_hand():
+    ends = 8, 10, 19, 23  # longer, too short for a correction, longer, and shorter
+    epochs = replay({}, closing=[n in ends for n in range(24)])
+    assert len(epochs) == 4
 
 
 def test_steps_that_are_too_long_are_shortened_to_a_newton_step():
