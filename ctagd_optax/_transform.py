@@ -80,7 +80,7 @@ class CTAGDState(NamedTuple):
       epoch: epochs closed so far (k).
       epoch_step: steps taken in the open epoch (t).
       finite: for each tensor, whether the last gradient was finite.
-      left_out: for each tensor, gradients of the open epoch that were not finite.
+      not_finite: for each tensor, gradients of the open epoch that were not finite.
       gamma: for each tensor, the divisor γ_k that the open epoch started with.
       evidence: what the method gathered in the open epoch.
       memory: what the method keeps of the last step; zero at the start of an epoch.
@@ -92,7 +92,7 @@ class CTAGDState(NamedTuple):
     epoch: jax.Array
     epoch_step: jax.Array
     finite: jax.Array
-    left_out: jax.Array
+    not_finite: jax.Array
     gamma: Gamma
     evidence: Any
     memory: Any
@@ -153,7 +153,7 @@ def curvature_tuned(
             epoch=jnp.zeros((), jnp.int32),
             epoch_step=jnp.zeros((), jnp.int32),
             finite=jnp.zeros((tensors,), jnp.bool_),
-            left_out=jnp.zeros((tensors,), jnp.int32),
+            not_finite=jnp.zeros((tensors,), jnp.int32),
             gamma=jnp.ones((tensors,), jnp.float32),
             evidence=evidence,
             memory=memory,
@@ -195,7 +195,8 @@ def curvature_tuned(
             epoch_step=t,
             finite=finite,
             paired=finite & state.finite & ~start,
-            left_out=jnp.where(start, 0, state.left_out) + (~finite).astype(jnp.int32),
+            left_out=jnp.where(start, 0, state.not_finite)
+            + (~finite).astype(jnp.int32),
             gradients=gradients,
             params=params,
             updates=updates,
@@ -211,7 +212,7 @@ def curvature_tuned(
             epoch=jnp.where(closing, optax.safe_increment(state.epoch), state.epoch),
             epoch_step=jnp.where(closing, 0, optax.safe_increment(t)),
             finite=finite,
-            left_out=step.left_out,
+            not_finite=step.left_out,
             gamma=gamma,
             evidence=evidence,
             memory=memory,

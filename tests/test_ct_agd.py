@@ -115,7 +115,7 @@ def test_one_nan_gradient_leaves_the_epoch_intact():
         estimate.value,
         problems.CURVATURE,
     )
-    np.testing.assert_array_equal(state.left_out, [0, 1])
+    np.testing.assert_array_equal(state.not_finite, [0, 1])
     _, state = opt.update(params, state, params)
     np.testing.assert_array_equal(state.info.left_out, [0, 1])
 
