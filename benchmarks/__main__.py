@@ -314,7 +314,7 @@ def _tune(options: argparse.Namespace, console: Console) -> int:
 
 
 def _add_ablate(parser: argparse.ArgumentParser) -> None:
-    _add_many(parser, "runs/ablate/OPTIMIZER/WORKLOAD")
+    _add_many(parser, "runs/ablate/OPTIMIZER/WORKLOAD[@LEARNING_RATE]")
     add = parser.add_argument
     add("--seeds", type=int, default=5, help="runs an arm (%(default)s)")
     add(
@@ -322,12 +322,14 @@ def _add_ablate(parser: argparse.ArgumentParser) -> None:
         default="ct_sgd",
         help="what to change: ct_sgd or robust_sgd (%(default)s)",
     )
+    add("--learning-rate", type=float, help="of all arms (the paper's)")
 
 
 def _ablate(options: argparse.Namespace, console: Console) -> int:
-    arms = experiments.ablation_arms(options.optimizer)
-    folder = pathlib.Path("runs", "ablate", options.optimizer, options.workload)
-    out = options.out or folder
+    rate = options.learning_rate
+    arms = experiments.ablation_arms(options.optimizer, rate)
+    name = options.workload if rate is None else f"{options.workload}@{rate:g}"
+    out = options.out or pathlib.Path("runs", "ablate", options.optimizer, name)
     return _run_and_show(options, arms, range(options.seeds), out, console)
 
 

@@ -112,11 +112,14 @@ ROBUST_ABLATIONS = {
 }
 
 
-def ablation_arms(method: str = "ct_sgd") -> tuple[Entry, ...]:
+def ablation_arms(
+    method: str = "ct_sgd", learning_rate: float | None = None
+) -> tuple[Entry, ...]:
     """SGD, a method, and the method with one thing changed.
 
     Args:
       method: "ct_sgd", or "robust_sgd", which the sawtooth joins as its control.
+      learning_rate: of all of them; None is the paper's.
     """
     if method == "ct_sgd":
         first, ablations = (Entry("ct_sgd", "paper"),), ABLATIONS
@@ -126,7 +129,12 @@ def ablation_arms(method: str = "ct_sgd") -> tuple[Entry, ...]:
     else:
         raise ValueError(f"optimizer must be ct_sgd or robust_sgd, got {method!r}")
     changed = (Entry(spec, "control") for specs in ablations.values() for spec in specs)
-    return (Entry("sgd", "backbone"), *first, *changed)
+    arms = Entry("sgd", "backbone"), *first, *changed
+    if learning_rate is None:
+        return arms
+    return tuple(
+        Entry(optimizers.at_rate(spec, learning_rate), role) for spec, role in arms
+    )
 
 
 def entry(spec: str) -> Entry:

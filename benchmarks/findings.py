@@ -3,6 +3,7 @@
 import json
 import math
 import pathlib
+import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -740,7 +741,10 @@ def _robust_ingredients(ablations: list[Comparison]) -> str:
         "`robust_sgd` with one thing changed at a time, below the method as it is.\n",
     ]
     for comparison in ablations:
-        summary = comparison.rows
+        # In an ablation all arms have the same learning rate; the title has it.
+        summary = {re.sub("@[^:]*", "", n): row for n, row in comparison.rows.items()}
+        rate = comparison.results["arms"][next(iter(comparison.rows))]["options"]
+        at = f" at a learning rate of {rate['learning_rate']:g}" if rate else ""
 
         def cells(ingredient, name, rows=summary):
             row = rows[name]
@@ -759,7 +763,7 @@ def _robust_ingredients(ablations: list[Comparison]) -> str:
             names = [optimizers.arm(spec).name for spec in specs]
             table += [cells(ingredient, name) for name in names if name in summary]
         parts += [
-            f"### Robust ablations on {comparison.results['workload']}\n",
+            f"### Robust ablations on {comparison.results['workload']}{at}\n",
             f"{tables.setting(comparison.results)}\n",
             f"{tables.markdown(table, texts=2)}\n",
         ]

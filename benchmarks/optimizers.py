@@ -107,6 +107,25 @@ def arm(spec: str) -> Arm:
     )
 
 
+def at_rate(spec: str, learning_rate: float) -> str:
+    """The name of an arm with another learning rate.
+
+    Args:
+      spec: the arm, without a learning rate in its name.
+      learning_rate: the learning rate.
+
+    Returns:
+      The name of the arm.
+
+    Examples:
+      >>> from benchmarks import optimizers
+      >>> optimizers.at_rate("ct_sgd:quantile=0.5", 0.1)
+      'ct_sgd@0.1:quantile=0.5'
+    """
+    name, colon, options = spec.partition(":")
+    return arm(f"{name}@{learning_rate:g}{colon}{options}").name
+
+
 def names() -> tuple[str, ...]:
     """The names that :func:`arm` knows."""
     return tuple(_KINDS)

@@ -51,8 +51,7 @@ def arms(spec: str, factors: Sequence[float]) -> list[dict[str, str]]:
 
     def at(name: str, factor: float) -> str:
         rate = optimizers.arm(name).options["learning_rate"] * factor
-        base, _, options = name.partition(":")
-        return optimizers.arm(f"{base}@{rate:g}" + (options and f":{options}")).name
+        return optimizers.at_rate(name, rate)
 
     return [{what: at(name, f) for what, name in names.items()} for f in factors]
 

@@ -182,6 +182,11 @@ def test_arms_of_a_comparison():
     }
     assert {row.optimizer for row in paper.ABLATIONS} <= ablations
     assert len(ablations) == len(experiments.ablation_arms())
+    bare, control, ours, *changed = experiments.ablation_arms("robust_sgd", 0.1)
+    assert bare == Entry("sgd@0.1", "backbone")
+    assert control == Entry("sawtooth_control@0.1", "control")
+    assert ours == Entry("robust_sgd@0.1", "ours")
+    assert all(entry.spec.startswith("robust_sgd@0.1:") for entry in changed)
 
 
 def test_roles_by_name():
