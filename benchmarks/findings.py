@@ -729,10 +729,24 @@ def _sweeps(folder: pathlib.Path) -> str:
         found = json.loads(path.read_text())
         parts += [
             f"### `{found['method']}` on {found['workload']}\n",
-            f"{len(found['seeds'])} seeds, {found['cells'][0]['epochs']} epochs.\n",
+            f"{len(found['seeds'])} seeds, {found['cells'][0]['epochs']} epochs. "
+            f"{_broken(found)}\n",
             f"{tables.markdown(sweeps.rows(found), texts=2)}\n",
         ]
     return "\n".join(parts)
+
+
+def _broken(found: dict[str, Any]) -> str:
+    """Where a method ends far below its backbone."""
+    cells = [
+        f"`{cell['arms']['method']}` with {cell['steps_per_epoch']} steps an epoch"
+        for cell in found["cells"]
+        if sweeps.loss_at_end(cell) > 0.05
+    ]
+    count = len(found["cells"])
+    if not cells:
+        return f"In none of {count} cells it ends 5 points or more below its backbone."
+    return f"It breaks training in {len(cells)} of {count} cells: {'; '.join(cells)}."
 
 
 def _robust_ingredients(ablations: list[Comparison]) -> str:

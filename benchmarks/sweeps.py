@@ -160,6 +160,18 @@ def ratio(one: dict[str, Any]) -> float:
     return statistics.fmean(ours) / statistics.fmean(theirs)
 
 
+def loss_at_end(one: dict[str, Any]) -> float:
+    """By how much a method's mean accuracy ends below its backbone's, in a cell.
+
+    A run that finished no epoch ends at 0.
+    """
+    ours, theirs = (
+        statistics.fmean(x or 0.0 for x in one["ends"][what])
+        for what in ("method", "backbone")
+    )
+    return theirs - ours
+
+
 def rows(found: dict[str, Any]) -> list[dict[str, str]]:
     """The rows of the table of a sweep."""
 

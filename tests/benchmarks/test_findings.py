@@ -196,6 +196,7 @@ def test_the_robust_method(folder):
     assert "| `robust_sgd` | `sgd` | 0.50 | 0.50 | 1 of 1 | 0 of 1 |" in text
     assert "| `robust_sgd` | `sgd`, tuned | – | – | 0 of 0 | 0 of 0 |" in text
     assert "| 5 | `sgd` | 90.0 | 2.0 | 2.0 | 1.0 | 80.0 |" in text
+    assert "in 1 of 1 cells: `robust_sgd` with 5 steps an epoch." in text
     changed = section(text, "Robust ablations on digits_mlp")
     assert "| guard | `robust_sgd:guard=1000000000` | 10.0 | ∞" in changed
     goals = section(text, "Which of its goals does the robust method reach?")

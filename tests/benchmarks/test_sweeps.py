@@ -53,6 +53,7 @@ def test_epochs_to_where_the_backbone_ends():
         "method": [1, 2],
     }
     assert sweeps.ratio(found) == 1.5 / 2.5
+    assert sweeps.loss_at_end(found) == pytest.approx(0)
     [row] = sweeps.rows({"cells": [found], "seeds": [0, 1]})
     assert list(row.values()) == [
         "7",
