@@ -745,7 +745,7 @@ def _broken(found: dict[str, Any]) -> str:
     ]
     count = len(found["cells"])
     if not cells:
-        return f"In none of {count} cells it ends 5 points or more below its backbone."
+        return f"In none of {count} cells does it end 5 points below its backbone."
     return f"It breaks training in {len(cells)} of {count} cells: {'; '.join(cells)}."
 
 
