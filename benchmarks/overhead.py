@@ -258,9 +258,6 @@ def main() -> None:
             "against the slowest of adan and prodigy": round(
                 seconds["ct_agd(sgd)"] / max(seconds["adan"], seconds["prodigy"]), 2
             ),
-            "robust against literal": round(
-                seconds["robust_ct_agd(sgd)"] / seconds["ct_agd(sgd)"], 2
-            ),
             "against the bytes it must move": round(seconds["ct_agd(sgd)"] / floor, 2),
         }
         boundary = time_boundary(size, max(args.repeats // 5, 1))

@@ -232,11 +232,13 @@ def test_goals(folder):
     ]
     overhead = {
         "memory": [{"options": "robust_ct_agd", "state bytes per parameter": 20.0}],
-        "steps": {"1000": {"robust against literal": 1.25}},
+        "steps": {
+            "1000": {"milliseconds": {"ct_agd(sgd)": 4.0, "robust_ct_agd(sgd)": 5.0}}
+        },
     }
     assert [goal[1:] for goal in findings._goals_of_cost(overhead)] == [
         ("`robust_ct_agd`", 5.0, 5, "5"),
-        ("1,000 parameters", 1.25, 1.2, "1.25"),
+        ("`robust_ct_agd(sgd)`, 1,000 parameters", 1.25, 1.2, "1.25"),
     ]
 
 
