@@ -429,10 +429,10 @@ def _recipes(options: argparse.Namespace, console: Console) -> int:
         return 0
     hours = json.loads(path.read_text())["estimates"]
     for title, rows in recipes.tables().items():
-        print(f"# {title}: {recipes.HARDWARE}")
-        for recipe in rows:
-            if options.workload not in (None, recipe.workload):
-                continue
+        wanted = [r for r in rows if options.workload in (None, r.workload)]
+        if wanted:
+            print(f"# {title}: {recipes.HARDWARE}")
+        for recipe in wanted:
             print(f"# {recipe.row}: about {hours[recipe.key]['hours']:.1f} hours")
             print(recipe.command)
     print(f"# The testbed, all rows: seconds on a CPU\n{recipes.TESTBED}")

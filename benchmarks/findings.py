@@ -760,8 +760,9 @@ def _robust_ingredients(ablations: list[Comparison]) -> str:
     for comparison in ablations:
         # In an ablation all arms have the same learning rate; the title has it.
         summary = {re.sub("@[^:]*", "", n): row for n, row in comparison.rows.items()}
-        rate = comparison.results["arms"][next(iter(comparison.rows))]["options"]
-        at = f" at a learning rate of {rate['learning_rate']:g}" if rate else ""
+        options = next(iter(comparison.results["arms"].values()))["options"]
+        rate = options.get("learning_rate")
+        at = f" at a learning rate of {rate:g}" if rate else ""
 
         def cells(ingredient, name, rows=summary):
             row = rows[name]
@@ -795,7 +796,8 @@ def _corrections(path: pathlib.Path) -> str:
         "The last step of every epoch, taken with the correction and without it from "
         "the same state: how the loss on the whole training set differs. On "
         f"`{found['workload']}`, {found['seeds']} seeds of {found['epochs']} epochs, "
-        "up to the first loss that is not finite.\n\n"
+        "each up to a correction that makes the loss not finite, which counts as a "
+        "rise.\n\n"
         f"{tables.markdown(corrections.rows(found))}\n"
     )
 

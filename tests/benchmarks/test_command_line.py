@@ -111,6 +111,7 @@ def test_recipes_of_one_workload(capsys):
     printed = capsys.readouterr().out
     commands = [line for line in printed.splitlines() if line.startswith("python")]
     assert len(commands) == 5  # the testbed's, too
+    assert "# Ablations" not in printed
     assert all("--workload reddit_graphsage" in line for line in commands[:-1])
 
 
