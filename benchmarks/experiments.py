@@ -94,13 +94,23 @@ ABLATIONS = {
 
 # Of our robust method, each ingredient left out or changed.
 ROBUST_ABLATIONS = {
+    "rule": (
+        "robust_sgd:promise=own,target=1,aim=peak,first_threshold=0.5,early_target=0,"
+        "decay=1,multiplier_max=10",
+    ),
+    "promise": ("robust_sgd:promise=own",),
+    "target": ("robust_sgd:target=1",),
     "aim": ("robust_sgd:aim=peak",),
-    "target": ("robust_sgd:target=1.5",),
-    "largest multiplier": ("robust_sgd:multiplier_max=10",),
+    "first epoch": ("robust_sgd:early_target=0",),
+    "decay": ("robust_sgd:decay=1",),
+    "largest multiplier": (
+        "robust_sgd:multiplier_max=10",
+        "robust_sgd:multiplier_max=40",
+    ),
     "pooling": ("robust_sgd:pooling=tensor", "robust_sgd:pooling=mix"),
     "standard error": ("robust_sgd:confidence=0",),
     "descent": ("robust_sgd:require_descent=false",),
-    "dead zone": ("robust_sgd:first_threshold=1,threshold=1",),
+    "dead zone": ("robust_sgd:first_threshold=0.5", "robust_sgd:threshold=1"),
     "annealing": ("robust_sgd:annealing=linear", "robust_sgd:annealing=none"),
     "guard": ("robust_sgd:guard=1e9",),
     "parts of an epoch": ("robust_sgd:parts=4",),
@@ -109,6 +119,7 @@ ROBUST_ABLATIONS = {
         "robust_sgd:correction_limit=0.25",
         "robust_sgd:correction_limit=1",
     ),
+    "samples": ("robust_sgd:correction_samples=6",),
 }
 
 

@@ -468,19 +468,23 @@ _CORRECTION: dict[str, Value] = {
 _ROBUST: dict[str, Value] = {
     "parts": 1,
     "pooling": "all",
-    "target": 1.0,
+    "promise": "fresh",
+    "target": 2.0,
+    "early_target": 0.5,
     "aim": "mean",
     "confidence": 1.0,
     "require_descent": True,
-    "first_threshold": 0.5,
+    "first_threshold": 2.0,
     "threshold": 0.25,
     "growth": 3.0,
+    "decay": 0.9,
     "multiplier_min": 0.1,
-    "multiplier_max": 30.0,
+    "multiplier_max": 20.0,
     "annealing": "rate",
     "guard": 4.0,
     "correction": "tensor",
     "correction_limit": 0.5,
+    "correction_samples": 32,
 }
 
 _KINDS: dict[str, _Kind] = {

@@ -317,9 +317,9 @@ def ct_agd(
 
     anneal = get_annealing(annealing)
 
-    def divisor(gamma, fraction, step, gradients, info):
-        del gradients, info
-        return anneal(gamma, fraction, step)
+    def divisor(state, fraction, gradients):
+        del gradients
+        return anneal(state.gamma, fraction, state.epoch_step)
 
     def observe(evidence: CTAGDEvidence, memory: Any, step: Step, **extra_args: Any):
         curvature = estimator.observe(

@@ -46,6 +46,7 @@ class RobustRow(NamedTuple):
       step_low: q⁻, its lower bound.
       signal: N / SE.
       overlap: O / D.
+      held: P / D.
       multiplier: m.
       gradient_square: mean of ‖g‖² of all tensors.
       relative_correction: norm of the last correction over the norm of the tensor.
@@ -59,6 +60,7 @@ class RobustRow(NamedTuple):
     step_low: float
     signal: float
     overlap: float
+    held: float
     multiplier: float
     gradient_square: float
     relative_correction: float
@@ -75,6 +77,7 @@ _COLUMNS = {
     "step_low": ("q⁻", "{:.2g}"),
     "signal": ("N/SE", "{:.1f}"),
     "overlap": ("O/D", "{:.2f}"),
+    "held": ("P/D", "{:.2f}"),
     "relative_correction": ("correction", "{:.2g}"),
     "left_out": ("out", "{}"),
 }

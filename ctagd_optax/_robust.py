@@ -52,6 +52,9 @@ class MotionSums(NamedTuple):
       overlap_sum: O, the sum of ⟨u_{t-1}, g_t⟩ / m_{t-1}: the gradient after a step,
         along it.
       overlap_squares: the sum of the squares of these terms.
+      fresh: P, the sum of -⟨u_{t-2}, g_{t-1}⟩: what is left of the promise by the
+        gradient of the next batch, which does not share the noise of u_{t-2}.
+      fresh_squares: the sum of the squares of these terms.
     """
 
     curvature: jax.Array
@@ -59,6 +62,8 @@ class MotionSums(NamedTuple):
     promise: jax.Array
     overlap_sum: jax.Array
     overlap_squares: jax.Array
+    fresh: jax.Array
+    fresh_squares: jax.Array
 
 
 class RobustInfo(NamedTuple):
@@ -74,6 +79,8 @@ class RobustInfo(NamedTuple):
       signal: N / SE, the curvature over its standard error; between -1 and 1 there is
         no telling that there is any. 0 where there was no sample.
       overlap: O / D; below 0 the loss still fell at the end of a step. 0 likewise.
+      held: P / D, the share of a step's promise that held for the next batch; near 0
+        gradients are mostly noise, below 0 steps lead uphill. 0 likewise.
       multiplier: m = 1/γ of the next epoch.
       gradient_square: mean of ‖g‖² over the epoch, of all tensors together.
       relative_correction: norm of the correction over the norm of the tensor.
@@ -84,6 +91,7 @@ class RobustInfo(NamedTuple):
     step_low: jax.Array
     signal: jax.Array
     overlap: jax.Array
+    held: jax.Array
     multiplier: jax.Array
     gradient_square: jax.Array
     relative_correction: jax.Array
@@ -153,44 +161,61 @@ class RobustEvidence(NamedTuple):
 
 
 def step_length(
-    sums: MotionSums, multiplier: jax.Array, confidence: ArrayLike = 1.0
+    sums: MotionSums,
+    multiplier: jax.Array,
+    confidence: ArrayLike = 1.0,
+    promise: str = "fresh",
 ) -> tuple[jax.Array, jax.Array]:
     r"""Bounds of the step length, in units of a Newton step along the motion.
 
     .. math::
 
-        q^+ = m\,\frac{\max(\max(N, 0) + c\,\mathrm{SE},\; 2\,O)}{D}, \qquad
+        q^+ = m\,\frac{\max(N, 0) + c\,\mathrm{SE}}{P}, \qquad
         q^- = m\,\frac{N - c\,\mathrm{SE}}{D}
 
     A step of length 1 goes to the bottom of the parabola along it, one of 2 as high up
-    on the other side. The learning rate and the momentum need not be known. Where steps
-    go back and forth, :math:`N` tells nothing, but the gradient does: after a step of
-    length :math:`q` it is :math:`q - 1` times what it was, against the step. So from
-    :math:`m\,O / D > 1` on, :math:`q^-` is at least :math:`1 + m\,O / D`.
+    on the other side. The learning rate and the momentum need not be known. As
+    :math:`D` takes the noise of its gradients for descent, it makes steps look short;
+    :math:`P` does not. So :math:`P` bounds from above, and :math:`D` from below.
+
+    Where steps go back and forth, :math:`N` tells nothing, but the gradient does: after
+    a step of length :math:`q` it is :math:`q - 1` times what it was, against the step.
+    So from :math:`m\,O / D > 1` on, :math:`q^-` is at least :math:`1 + m\,O / D`.
 
     Args:
       sums: the sums of an epoch.
       multiplier: the multiplier :math:`m` that scales a raw step.
       confidence: :math:`c`, how many standard errors to allow for.
+      promise: "fresh" is the above; "own" has :math:`D` also in :math:`q^+`, which is
+        then at least :math:`2\,m\,O / D`.
 
     Returns:
-      :math:`(q^+, q^-)`; :math:`(\infty, -\infty)` where there was no sample.
+      :math:`(q^+, q^-)`, with :math:`q^+ = \infty` where :math:`P \le 0`, and
+      :math:`(\infty, -\infty)` where there was no sample.
 
     Examples:
       >>> import jax.numpy as jnp
       >>> from ctagd_optax._robust import MotionSums, step_length
-      >>> sums = MotionSums(*map(jnp.asarray, (0.2, 0.01, 1.0, -0.8, 0.1)))
+      >>> sums = MotionSums(*map(jnp.asarray, (0.2, 0.01, 1.0, -0.4, 0.1, 0.5, 0.1)))
       >>> print(*step_length(sums, jnp.asarray(2.0)))
-      0.6 0.2
+      1.2 0.2
     """
     error = jnp.asarray(confidence, jnp.float32) * jnp.sqrt(sums.squares)
     known = sums.promise != 0
     scale = multiplier / jnp.where(known, sums.promise, 1)
-    high = jnp.maximum(jnp.maximum(sums.curvature, 0) + error, 2 * sums.overlap_sum)
+    high = jnp.maximum(sums.curvature, 0) + error
+    if promise == "fresh":
+        held = sums.fresh > 0
+        high = jnp.where(
+            held, multiplier * high / jnp.where(held, sums.fresh, 1), jnp.inf
+        )
+        high = jnp.where(sums.promise < 0, -jnp.inf, high)
+    else:
+        high = scale * jnp.maximum(high, 2 * sums.overlap_sum)
     low = scale * (sums.curvature - error)
     back = scale * sums.overlap_sum
     low = jnp.where(back > 1, jnp.maximum(low, 1 + back), low)
-    return jnp.where(known, scale * high, jnp.inf), jnp.where(known, low, -jnp.inf)
+    return jnp.where(known, high, jnp.inf), jnp.where(known, low, -jnp.inf)
 
 
 def next_multiplier(
@@ -198,12 +223,14 @@ def next_multiplier(
     step_high: jax.Array,
     step_low: jax.Array,
     descending: ArrayLike,
+    ascending: ArrayLike = False,
     first: ArrayLike = False,
     *,
-    target: ArrayLike = 1.0,
-    first_threshold: ArrayLike = 0.5,
+    target: ArrayLike = 2.0,
+    first_threshold: ArrayLike = 2.0,
     threshold: ArrayLike = 0.25,
     growth: ArrayLike = 3.0,
+    decay: ArrayLike = 0.9,
 ) -> jax.Array:
     """The multiplier of the next epoch: longer, shorter, or held in between.
 
@@ -211,16 +238,17 @@ def next_multiplier(
       multiplier: m.
       step_high: q⁺ of :func:`step_length`.
       step_low: q⁻.
-      descending: whether the loss still fell at the end of a step.
+      descending: whether the loss surely still fell at the end of a step.
+      ascending: whether it surely rose there.
       first: whether this is the first epoch, after which m may grow without a limit.
       target: the step length to grow to.
       first_threshold: in the first epoch, steps shorter than this grow.
       threshold: in later ones.
       growth: the largest factor by which m grows in later epochs.
+      decay: the factor by which m falls, down to 1, where the loss rose.
 
     Returns:
-      The next m; at most 1 where a bound is not finite, or the motion promised no
-      descent.
+      The next m; at most 1 where nothing is known, or the motion promised no descent.
 
     Examples:
       >>> import jax.numpy as jnp
@@ -242,9 +270,12 @@ def next_multiplier(
         jnp.minimum(limit, jnp.asarray(target, jnp.float32) / step_high),
         jnp.where(step_low > 1, 1 / step_low, 1),
     )
-    # A motion that promises no descent, or knows nothing, is no ground for either.
-    known = (step_high >= 0) & jnp.isfinite(step_high) & jnp.isfinite(step_low)
-    return jnp.where(known, multiplier * factor, jnp.minimum(multiplier, 1))
+    after = multiplier * factor
+    lower = jnp.maximum(jnp.asarray(decay, jnp.float32) * after, 1)
+    after = jnp.where(jnp.asarray(ascending) & (after > 1), lower, after)
+    # A motion that promises no descent, or knows nothing, is no ground for any.
+    known = (step_high >= 0) & jnp.isfinite(step_low)
+    return jnp.where(known, after, jnp.minimum(multiplier, 1))
 
 
 def robust_ct_agd(
@@ -252,19 +283,23 @@ def robust_ct_agd(
     steps_per_epoch: int | jax.Array,
     *,
     pooling: str = "all",
-    target: ArrayLike = 1.0,
+    promise: str = "fresh",
+    target: ArrayLike = 2.0,
+    early_target: ArrayLike = 0.5,
     aim: str = "mean",
     confidence: ArrayLike = 1.0,
     require_descent: bool = True,
-    first_threshold: ArrayLike = 0.5,
+    first_threshold: ArrayLike = 2.0,
     threshold: ArrayLike = 0.25,
     growth: ArrayLike = 3.0,
+    decay: ArrayLike = 0.9,
     multiplier_min: ArrayLike = 0.1,
-    multiplier_max: ArrayLike = 30.0,
+    multiplier_max: ArrayLike = 20.0,
     annealing: str | Annealing = "rate",
     guard: ArrayLike = 4.0,
     correction: str = "tensor",
     correction_limit: ArrayLike = 0.5,
+    correction_samples: int | jax.Array = 32,
     accumulator_dtype: DTypeLike | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     r"""Tunes the learning rate of any optimizer by the curvature along its motion.
@@ -279,14 +314,21 @@ def robust_ct_agd(
 
         n_t = \langle u_{t-2},\, g_t - g_{t-1} \rangle / m_{t-1}, \qquad
         N = \sum n_t, \qquad \mathrm{SE} = \sqrt{\textstyle\sum n_t^2}, \qquad
+        P = -\sum \langle u_{t-2}, g_{t-1} \rangle, \qquad
         D = -\sum \langle u_{t-1}, g_{t-1} \rangle, \qquad
         O = \sum \langle u_{t-1}, g_t \rangle / m_{t-1} .
 
     :math:`u_{t-2}` knows the noise of neither gradient, so the mean of :math:`n_t` is
-    :math:`u_{t-2}^\top H u_{t-1}`, whatever the noise. :func:`step_length` makes two
-    bounds :math:`q^+` and :math:`q^-` of it, and :func:`next_multiplier` lengthens a
-    step that is surely short, shortens one that is surely long, and else changes
-    nothing. Within an epoch the learning rate falls linearly from :math:`m` to
+    :math:`u_{t-2}^\top H u_{t-1}`, whatever the noise, and that of :math:`P` is what
+    the path descends; :math:`D` has the noise of :math:`g_{t-1}` in both factors and
+    takes it for descent. :func:`step_length` makes two bounds :math:`q^+` and
+    :math:`q^-` of them, and :func:`next_multiplier` lengthens a step that is surely
+    short, shortens one that is surely long, and else changes nothing, but for a slow
+    decay of :math:`m` towards 1 while the ends of steps lead uphill. In the first epoch
+    :math:`m` follows the evidence as it comes in, towards a smaller target; at its end
+    it takes its place.
+
+    Within an epoch the learning rate falls linearly from :math:`m` to
     :math:`\min(1, m)`; where a gradient is unusually large, the part of :math:`m_t`
     above 1 is cut, and likewise that of the next :math:`m` after an epoch of them.
 
@@ -296,10 +338,10 @@ def robust_ct_agd(
     noise: where it is not, the epoch was still on its way down and the mean is uphill.
     With the means :math:`\bar\theta` and :math:`\bar g` and the sums of squares and
     products :math:`S_x`, :math:`S_y` and :math:`S_g` of parameters and gradients, under
-    the weights :math:`w_t = t + 1 - \lfloor T/2 \rfloor` and their sum :math:`W`, with
+    the weights 1 to :math:`n` of as many samples and their sum :math:`W`, with
     :math:`h = (S_y / S_x)^+`, its standard error
-    :math:`\mathrm{se}^2 = (S_g - h S_y)^+ / (n S_x)` over :math:`n` samples, the trust
-    in it :math:`r = h^2 / (h^2 + \mathrm{se}^2)`, and :math:`s` the share of
+    :math:`\mathrm{se}^2 = (S_g - h S_y)^+ / (n S_x)`, the trust in it
+    :math:`r = h^2 / (h^2 + \mathrm{se}^2)`, and :math:`s` the share of
     :math:`\lVert\bar g\rVert^2` that noise does not explain,
 
     .. math::
@@ -323,16 +365,21 @@ def robust_ct_agd(
         be traced. To lengthen steps takes at least four of them.
       pooling: "all" judges all tensors by one step length, "tensor" each by its own,
         "mix" takes the geometric mean of the two decisions.
-      target: the step length to grow to, in units of a Newton step.
+      promise: what a step's length is measured by: "fresh" is :math:`P`, "own" is
+        :math:`D`, which is bolder the noisier the gradients are, and not safe.
+      target: the step length :math:`q^+` to grow to, in units of a Newton step.
+      early_target: the same while the first epoch is under way; 0 waits for its end.
       aim: what reaches the target after the first epoch: the "mean" step of the next
         epoch, so that its first steps are longer, or the first step, its "peak"; always
         that with another annealing than "rate".
-      confidence: standard errors that the bounds, and :math:`O`, allow for.
-      require_descent: whether :math:`O < 0`, by as many standard errors, is needed to
-        lengthen steps.
+      confidence: standard errors that the bounds, :math:`P` and :math:`O` allow for.
+      require_descent: whether :math:`P > 0`, by as many standard errors, is needed to
+        lengthen steps; with "own" it is :math:`O < 0`.
       first_threshold: after the first epoch, steps with :math:`q^+` below this grow.
       threshold: after later epochs.
       growth: the largest factor of growth, but for the first epoch.
+      decay: the factor by which an :math:`m` above 1 falls after an epoch with
+        :math:`P < 0`, by as many standard errors; 1 is none.
       multiplier_min: the smallest :math:`m`.
       multiplier_max: the largest :math:`m`.
       annealing: "rate" (above), or any that :func:`ct_agd` takes.
@@ -342,6 +389,8 @@ def robust_ct_agd(
         tensor, "coordinate" one for each coordinate, "none" makes no correction.
       correction_limit: :math:`\kappa`, the largest correction of a coordinate, in
         standard deviations of its path.
+      correction_samples: to how many steps, evenly spread over the second half, the
+        line is fitted at most; each of them takes about twice the time of another.
       accumulator_dtype: dtype of sums and remembered updates; None is float32 for
         16-bit parameters, else the parameter's, as are always the two means.
 
@@ -361,16 +410,19 @@ def robust_ct_agd(
       ...     updates, state = opt.update(jax.grad(f)(params), state, params)
       ...     params = optax.apply_updates(params, updates)
       >>> print(f"m = {state.info.multiplier[0]:.0f}, loss {f(params):.0e}")
-      m = 30, loss 1e-02
+      m = 20, loss 4e-02
     """
     check_backbone(backbone)
     check_whole("steps_per_epoch", steps_per_epoch)
+    check_whole("correction_samples", correction_samples)
     check_choice("pooling", pooling, ("all", "tensor", "mix"))
+    check_choice("promise", promise, ("fresh", "own"))
     check_choice("aim", aim, ("mean", "peak"))
     check_choice("correction", correction, ("tensor", "coordinate", "none"))
     check_dtype("accumulator_dtype", accumulator_dtype)
     for name, value in (
         ("target", target),
+        ("early_target", early_target),
         ("confidence", confidence),
         ("first_threshold", first_threshold),
         ("threshold", threshold),
@@ -378,13 +430,15 @@ def robust_ct_agd(
     ):
         check_number(name, value, 0)
     check_number("growth", growth, 1)
+    check_number("decay", decay, 0, above=True)
     check_number("guard", guard, 0, above=True, infinite=True)
     check_number("multiplier_min", multiplier_min, 0, above=True)
     smallest = concrete("multiplier_min", multiplier_min) or 0
     check_number("multiplier_max", multiplier_max, smallest)
     anneal = get_annealing(annealing)
     coordinates = correction == "coordinate"
-    half = steps_per_epoch // 2
+    late = steps_per_epoch - steps_per_epoch // 2
+    stride = -(-late // correction_samples)
 
     def init(params):
         tensors = len(jax.tree.leaves(params))
@@ -428,10 +482,51 @@ def robust_ct_agd(
         shorter = multiplier - jnp.maximum(multiplier - 1, 0) * (1 - share)
         return jnp.where(ratio <= 1, multiplier, shorter)
 
-    def divisor(gamma, fraction, step, gradients, info):
-        multiplier = 1 / anneal(gamma, fraction, step)
-        square = _square(jax.lax.stop_gradient(gradients))
-        return 1 / cut(multiplier, square, info.gradient_square)
+    def bounds(sums, multiplier):
+        """q⁺ and q⁻, and whether the path surely descends or ascends."""
+        high, low = step_length(sums, multiplier, confidence, promise)
+        slack = jnp.asarray(confidence, jnp.float32)
+        error = slack * jnp.sqrt(sums.fresh_squares)
+        ascending = sums.fresh + error < 0
+        descending = sums.fresh - error > 0
+        if promise == "own":
+            error = slack * jnp.sqrt(sums.overlap_squares)
+            descending = sums.overlap_sum + error < 0
+        descending |= ~jnp.asarray(require_descent, jnp.bool_)
+        return high, low, descending, ascending
+
+    def judged(evidence, decide):
+        """The decision by each tensor's sums, by those of all, or their mean."""
+        by = [decide(x) for x in (evidence.alone, evidence.pooled) if x is not None]
+        return by[0] if len(by) == 1 else jnp.sqrt(by[0] * by[1])
+
+    def early(evidence):
+        """The multiplier of the first epoch so far."""
+
+        def decide(sums):
+            high, _, descending, _ = bounds(sums, jnp.ones_like(sums.promise))
+            aimed = jnp.asarray(early_target, jnp.float32)
+            longer = descending & (high >= 0) & (high < aimed)
+            return jnp.where(longer, aimed / high, 1)
+
+        return jnp.minimum(
+            judged(evidence, decide),
+            jnp.maximum(jnp.asarray(multiplier_max, jnp.float32), 1),
+        )
+
+    def divisor(state, fraction, gradients):
+        evidence, info, gradients = jax.lax.stop_gradient(
+            (state.evidence, state.info, gradients)
+        )
+        gamma = jnp.where(state.epoch == 0, 1 / early(evidence), state.gamma)
+        multiplier = 1 / anneal(gamma, fraction, state.epoch_step)
+        return 1 / cut(multiplier, _square(gradients), info.gradient_square)
+
+    def sample_weight(step):
+        """1, 2, … at every stride of the second half up to its last step, else 0."""
+        to_go = steps_per_epoch - 1 - step.epoch_step
+        rank = (late + stride - 1 - to_go) // stride
+        return jnp.where((to_go % stride == 0) & (to_go < late), rank, 0)
 
     def observe(evidence, memory, step, **extra_args):
         del extra_args
@@ -452,11 +547,14 @@ def robust_ct_agd(
             promise=jnp.where(ready, evidence.last_promise, 0),
             overlap_sum=jnp.where(ready, overlap / scale, 0),
             overlap_squares=jnp.where(ready, jnp.square(overlap / scale), 0),
+            fresh=jnp.where(ready, -evidence.last_overlap, 0),
+            fresh_squares=jnp.where(ready, jnp.square(evidence.last_overlap), 0),
         )
         together = jax.tree.map(lambda x: jnp.sum(x, keepdims=True), terms)
         together = together._replace(
             squares=jnp.square(together.curvature),
             overlap_squares=jnp.square(together.overlap_sum),
+            fresh_squares=jnp.square(together.fresh),
         )
 
         def add(sums, new):
@@ -480,7 +578,9 @@ def robust_ct_agd(
             line=(
                 None
                 if evidence.line is None
-                else _observe_line(evidence.line, step, half, coordinates)
+                else _observe_line(
+                    evidence.line, step, sample_weight(step), coordinates
+                )
             ),
         )
 
@@ -501,36 +601,24 @@ def robust_ct_agd(
             streak=jnp.where(step.finite, memory.streak + 1, 0),
         )
 
-    def decide(sums, multiplier, first):
-        high, low = step_length(sums, multiplier, confidence)
-        error = jnp.asarray(confidence, jnp.float32) * jnp.sqrt(sums.overlap_squares)
-        after = next_multiplier(
-            multiplier,
-            high,
-            low,
-            (sums.overlap_sum + error < 0) | ~jnp.asarray(require_descent, jnp.bool_),
-            first,
-            target=target,
-            first_threshold=first_threshold,
-            threshold=threshold,
-            growth=growth,
-        )
-        signal = _ratio(sums.curvature, jnp.sqrt(sums.squares))
-        overlap = _ratio(sums.overlap_sum, sums.promise)
-        return after, (high, low, signal, overlap)
-
     def close(evidence, step, gamma, info):
         # Under differentiation, what was decided is a constant.
         evidence, gamma, info = jax.lax.stop_gradient((evidence, gamma, info))
         multiplier, first = 1 / gamma, step.epoch == 0
-        judged = [
-            decide(sums, multiplier, first)
-            for sums in (evidence.alone, evidence.pooled)
-            if sums is not None
-        ]
-        after = judged[0][0]
-        if len(judged) == 2:
-            after = jnp.sqrt(after * judged[1][0])
+
+        def decide(sums):
+            return next_multiplier(
+                multiplier,
+                *bounds(sums, multiplier),
+                first,
+                target=target,
+                first_threshold=first_threshold,
+                threshold=threshold,
+                growth=growth,
+                decay=decay,
+            )
+
+        after = judged(evidence, decide)
         if aim == "mean" and annealing == "rate":
             longest = jnp.maximum(after, 2 * after - 1)
             after = jnp.where(first & (after > multiplier), longest, after)
@@ -545,8 +633,17 @@ def robust_ct_agd(
         moved = jax.tree.map(jnp.zeros_like, step.params)
         if evidence.line is not None:
             moved = _to_the_root(evidence.line, step, correction_limit, coordinates)
+        sums = evidence.pooled if evidence.alone is None else evidence.alone
+        high, low, *_ = bounds(sums, multiplier)
+        figures = (
+            high,
+            low,
+            _ratio(sums.curvature, jnp.sqrt(sums.squares)),
+            _ratio(sums.overlap_sum, sums.promise),
+            _ratio(sums.fresh, sums.promise),
+        )
         found = RobustInfo(
-            *(jnp.broadcast_to(x, gamma.shape) for x in judged[0][1]),
+            *(jnp.broadcast_to(x, gamma.shape) for x in figures),
             multiplier=after,
             gradient_square=jnp.broadcast_to(square, gamma.shape),
             relative_correction=relative_norms(moved, step.params),
@@ -603,45 +700,51 @@ def _no_line(params: optax.Params, coordinates: bool, dtype: DTypeLike | None) -
     )
 
 
-def _observe_line(
-    line: Line, step: Step, half: int | jax.Array, coordinates: bool
-) -> Line:
-    """Adds a sample in the second half of the epoch, the later the heavier."""
-    start = step.epoch_step == 0
-    weight = jnp.maximum(step.epoch_step + 1 - half, 0).astype(jnp.float32)
-    weight = jnp.where(step.finite, weight, 0)
-    before = jnp.where(start, 0, line.weight)
+def _observe_line(line: Line, step: Step, weight: jax.Array, coordinates: bool) -> Line:
+    """Adds a sample, if it has a weight."""
+    weight = jnp.where(step.finite, weight.astype(jnp.float32), 0)
+    before = jnp.where(step.epoch_step == 0, 0, line.weight)
     total = before + weight
     share = weight / jnp.maximum(total, 1)
     # By distances from the new means, so that the old ones can be overwritten.
     part = jnp.where(before > 0, weight * total / before, 0)
+    first = (before == 0) & (weight > 0)
 
     def move(i, mean, x):
         dtype = wide(mean.dtype)
-        kept = jnp.where(start, 0, mean.astype(dtype))
+        kept = jnp.where(first[i], 0, mean.astype(dtype))
         x = jnp.where(step.finite[i], x.astype(dtype), 0)
         return (kept + share[i].astype(dtype) * (x - kept)).astype(mean.dtype)
 
     def spread(i, total, d, e):
-        return accumulate(total, part[i].astype(d.dtype) * d * e.astype(d.dtype), start)
+        new = part[i].astype(d.dtype) * d * e.astype(d.dtype)
+        return accumulate(total, new, first[i])
 
     def spreads(total, d, e):
         if coordinates:
             return map_with_index(spread, total, d, e)
-        return accumulate(total, part * per_tensor(_inner, d, e), start)
+        return accumulate(total, part * per_tensor(_inner, d, e), first)
 
-    mean_params = map_with_index(move, line.mean_params, step.params)
-    mean_gradients = map_with_index(move, line.mean_gradients, step.gradients)
-    dp = differences(step.params, mean_params, step.finite)
-    dg = differences(step.gradients, mean_gradients, step.finite)
+    def add():
+        mean_params = map_with_index(move, line.mean_params, step.params)
+        mean_gradients = map_with_index(move, line.mean_gradients, step.gradients)
+        dp = differences(step.params, mean_params, step.finite)
+        dg = differences(step.gradients, mean_gradients, step.finite)
+        return (
+            mean_params,
+            mean_gradients,
+            map_with_index(spread, line.spread, dp, dp),
+            spreads(line.slope_sum, dp, dg),
+            spreads(line.gradient_spread, dg, dg),
+        )
+
+    def keep():
+        return line[2:]
+
     return Line(
-        weight=total,
-        samples=accumulate(line.samples, (weight > 0).astype(jnp.float32), start),
-        mean_params=mean_params,
-        mean_gradients=mean_gradients,
-        spread=map_with_index(spread, line.spread, dp, dp),
-        slope_sum=spreads(line.slope_sum, dp, dg),
-        gradient_spread=spreads(line.gradient_spread, dg, dg),
+        total,
+        jnp.where(step.epoch_step == 0, 0, line.samples) + jnp.sign(weight),
+        *jax.lax.cond(jnp.any(weight > 0), add, keep),
     )
 
 
@@ -659,7 +762,9 @@ def _to_the_root(
         base = spread if coordinates else jnp.sum(spread)
         safe = jnp.where(base > 0, base, 1)
         count = jnp.maximum(line.samples[i], 1).astype(dtype)
-        weight = jnp.where(line.weight[i] > 0, line.weight[i], 1).astype(dtype)
+        # Without a sample, the means and the spread are those of an earlier epoch.
+        sampled = line.weight[i] > 0
+        weight = jnp.where(sampled, line.weight[i], 1).astype(dtype)
         slope = slope_sum / safe
         rest = jnp.maximum(gradient_spread - slope * slope_sum, 0)
         slope = jnp.maximum(slope, 0)
@@ -676,7 +781,7 @@ def _to_the_root(
         end = p.astype(dtype) + u.astype(dtype)
         reach = jnp.asarray(limit, dtype) * jnp.sqrt(spread / weight)
         way = jnp.clip(pull * (mean_p - end) - mean_g * inverse, -reach, reach)
-        return jnp.where(jnp.isfinite(way), way, 0)
+        return jnp.where(sampled & jnp.isfinite(way), way, 0)
 
     def sums(total):
         if coordinates:

@@ -52,9 +52,8 @@ class Method(NamedTuple):
     Attributes:
       init: ``init(params) -> (evidence, memory, info)``, all zeros. Evidence is what
         accumulates over an epoch, memory what the next step needs of this one.
-      divisor: ``divisor(gamma, fraction, step, gradients, info) -> gamma``: the
-        divisors γ_{k,t} of this step from γ_k, t / T, t, the gradients, and the info of
-        the last closed epoch.
+      divisor: ``divisor(state, fraction, gradients) -> gamma``: the divisors γ_{k,t} of
+        this step from the state before it, t / T, and the gradients.
       observe: ``observe(evidence, memory, step, **extra_args) -> evidence``; at step 0
         the evidence of the last epoch is overwritten, and the memory is zero.
       remember: ``remember(memory, step) -> memory``.
@@ -64,7 +63,7 @@ class Method(NamedTuple):
     """
 
     init: Callable[[optax.Params], tuple[Any, Any, Info]]
-    divisor: Callable[[Gamma, jax.Array, jax.Array, optax.Updates, Info], jax.Array]
+    divisor: Callable[["CTAGDState", jax.Array, optax.Updates], jax.Array]
     observe: Callable[..., Any]
     remember: Callable[[Any, Step], Any]
     close: Callable[[Any, Step, Gamma, Info], tuple[Gamma, Correction, Info]]
@@ -184,7 +183,7 @@ def curvature_tuned(
         length = jnp.asarray(steps_per_epoch)
         fraction = t.astype(jnp.float32) / length.astype(jnp.float32)
         fraction = jnp.minimum(fraction, 1.0)
-        gamma = method.divisor(state.gamma, fraction, t, gradients, state.info)
+        gamma = method.divisor(state, fraction, gradients)
         gamma = jnp.broadcast_to(gamma, state.gamma.shape).astype(jnp.float32)
         updates = _divide(updates, gamma)
 

@@ -154,18 +154,22 @@ def robust_ct_agd(
     steps_per_epoch,
     *,
     pooling="all",
-    target=1.0,
+    promise="fresh",
+    target=2.0,
+    early_target=0.5,
     aim="mean",
     confidence=1.0,
     require_descent=True,
-    first_threshold=0.5,
+    first_threshold=2.0,
     threshold=0.25,
     growth=3.0,
+    decay=0.9,
     multiplier_min=0.1,
-    multiplier_max=30.0,
+    multiplier_max=20.0,
     guard=4.0,
     correction="tensor",
     correction_limit=0.5,
+    correction_samples=32,
     closing=None,
 ):
     """Replays a run of the robust method on several tensors.
@@ -176,24 +180,48 @@ def robust_ct_agd(
       backbones: for every tensor, ``backbone(theta, g)`` returns the raw update.
       steps_per_epoch: T.
       pooling: "all", "tensor" or "mix".
+      promise: "fresh" (P) or "own" (D).
       target: the step length to grow to.
+      early_target: the same within the first epoch.
       aim: "mean" or "peak".
       confidence: standard errors.
-      require_descent: whether O < 0 is needed.
+      require_descent: whether P > 0, or with "own" O < 0, is needed.
       first_threshold: q_lo after the first epoch.
       threshold: q_lo later.
       growth: ρ.
+      decay: of m after an epoch with P < 0.
       multiplier_min: the smallest m.
       multiplier_max: the largest m.
       guard: ratio of ‖g‖² to the mean of the last epoch.
       correction: "tensor", "coordinate" or "none".
       correction_limit: κ.
+      correction_samples: how many steps the line is fitted to at most.
       closing: for every step, whether it closes an epoch; None is every T-th.
 
     Returns:
       The updates at every step, a list of tensors; m after every step; and, for every
       epoch, a dict of what was computed.
     """
+
+    def judge(terms, multiplier):
+        """q⁺, q⁻, and whether the path surely descends and ascends."""
+        curvature, own, overlap, fresh = terms.sum(0).T
+        errors = confidence * np.sqrt((terms**2).sum(0).T)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            bound = np.maximum(curvature, 0) + errors[0]
+            if promise == "fresh":
+                high = np.where(fresh > 0, multiplier * bound / fresh, np.inf)
+                high = np.where(own < 0, -np.inf, high)
+                descends = fresh > errors[3]
+            else:
+                high = multiplier * np.maximum(bound, 2 * overlap) / own
+                descends = overlap < -errors[2]
+            low = multiplier * (curvature - errors[0]) / own
+            back = multiplier * overlap / own
+            low = np.where(back > 1, np.maximum(low, 1 + back), low)
+        high, low = np.where(own == 0, np.inf, high), np.where(own == 0, -np.inf, low)
+        return high, low, descends | (not require_descent), fresh < -errors[3]
+
     tensors = range(len(backbones))
     peak, k, usual = np.ones(len(backbones)), 0, 0.0
     all_updates, multipliers, epochs, epoch = [], [], [], []
@@ -201,7 +229,18 @@ def robust_ct_agd(
         theta = [np.asarray(x, np.float64) for x in theta]
         g = [np.asarray(x, np.float64) for x in g]
         t = len(epoch)
-        m = peak - np.maximum(peak - 1, 0) * min(t / steps_per_epoch, 1)
+        start = peak
+        if k == 0:
+            early = []
+            for use in _pooled(_motion(epoch, tensors), pooling):
+                high, _, descends, _ = judge(use, np.ones(use.shape[1]))
+                short = descends & (high >= 0) & (high < early_target)
+                with np.errstate(divide="ignore"):
+                    found = np.where(short, early_target / high, 1)
+                early.append(found * np.ones(len(backbones)))
+            start = np.prod(early, 0) ** (1 / len(early))
+            start = np.minimum(start, multiplier_max)
+        m = start - np.maximum(start - 1, 0) * min(t / steps_per_epoch, 1)
         square = sum(np.sum(x**2) for x in g)
         ratio = square / (guard * usual) if usual else 0.0
         if ratio > 1:
@@ -211,47 +250,20 @@ def robust_ct_agd(
         epoch.append((theta, g, raw, m, square))
 
         if closing[n] if closing is not None else t == steps_per_epoch - 1:
-            terms = []  # of every tensor, for t ≥ 2: the terms of N, D and O
-            for s in range(2, len(epoch)):
-                older, (_, g_before, latest, m_before, _) = (
-                    epoch[s - 2][2],
-                    epoch[s - 1],
-                )
-                g_now = epoch[s][1]
-                terms.append(
-                    [
-                        (
-                            np.sum(older[i] * (g_now[i] - g_before[i])) / m_before[i],
-                            -np.sum(latest[i] * g_before[i]),
-                            np.sum(latest[i] * g_now[i]) / m_before[i],
-                        )
-                        for i in tensors
-                    ]
-                )
-            terms = np.asarray(terms).reshape(-1, len(backbones), 3)
             judged = []
-            for name, use in (("tensor", terms), ("all", terms.sum(1, keepdims=True))):
-                if pooling not in (name, "mix"):
-                    continue
-                curvature, promise, overlap = use.sum(0).T
-                error = confidence * np.sqrt((use[:, :, 0] ** 2).sum(0))
+            for use in _pooled(_motion(epoch, tensors), pooling):
+                high, low, descends, ascends = judge(use, peak)
+                longer = descends & (high < (first_threshold if k == 0 else threshold))
+                most = np.inf if k == 0 else growth
                 with np.errstate(invalid="ignore", divide="ignore"):
-                    bound = np.maximum(np.maximum(curvature, 0) + error, 2 * overlap)
-                    high, low = (
-                        peak * bound / promise,
-                        peak * (curvature - error) / promise,
-                    )
-                    back = peak * overlap / promise
-                    low = np.where(back > 1, np.maximum(low, 1 + back), low)
-                    longer = high < (first_threshold if k == 0 else threshold)
-                    if require_descent:
-                        unsure = confidence * np.sqrt((use[:, :, 2] ** 2).sum(0))
-                        longer = longer & (overlap + unsure < 0)
-                    most = np.inf if k == 0 else growth
                     factor = np.where(low > 1, 1 / low, 1)
                     factor = np.where(longer, np.minimum(most, target / high), factor)
-                known = np.isfinite(high) & np.isfinite(low) & (high >= 0)
-                after = np.where(known, peak * factor, np.minimum(peak, 1))
+                after = peak * factor
+                after = np.where(
+                    ascends & (after > 1), np.maximum(decay * after, 1), after
+                )
+                known = np.isfinite(low) & (high >= 0)
+                after = np.where(known, after, np.minimum(peak, 1))
                 judged.append((after, high, low))
             after = np.prod([row[0] for row in judged], 0) ** (1 / len(judged))
             if aim == "mean" and k == 0:
@@ -264,10 +276,16 @@ def robust_ct_agd(
                 peak = np.where(peak > 1, 1 + (peak - 1) / ratio, peak)
             usual = mean_square
             half = steps_per_epoch // 2
-            if correction != "none" and len(epoch) > half:
+            stride = int(np.ceil((steps_per_epoch - half) / correction_samples))
+            samples = [
+                row
+                for s, row in enumerate(epoch)
+                if s >= half and (steps_per_epoch - 1 - s) % stride == 0
+            ]
+            if correction != "none" and samples:
                 for i in tensors:
-                    x = np.stack([row[0][i] for row in epoch[half:]])
-                    y = np.stack([row[1][i] for row in epoch[half:]])
+                    x = np.stack([row[0][i] for row in samples])
+                    y = np.stack([row[1][i] for row in samples])
                     w = np.arange(1.0, len(x) + 1).reshape(-1, *[1] * (x.ndim - 1))
                     total = w.sum()
                     mean_x, mean_y = (w * x).sum(0) / total, (w * y).sum(0) / total
@@ -308,3 +326,29 @@ def robust_ct_agd(
         all_updates.append(updates)
         multipliers.append(peak)
     return all_updates, multipliers, epochs
+
+
+def _motion(epoch, tensors):
+    """For t ≥ 2 and every tensor, the terms of N, D, O and P."""
+    terms = []
+    for s in range(2, len(epoch)):
+        older, before, g_now = epoch[s - 2][2], epoch[s - 1], epoch[s][1]
+        _, g_before, latest, m_before, _ = before
+        terms.append(
+            [
+                (
+                    np.sum(older[i] * (g_now[i] - g_before[i])) / m_before[i],
+                    -np.sum(latest[i] * g_before[i]),
+                    np.sum(latest[i] * g_now[i]) / m_before[i],
+                    -np.sum(older[i] * g_before[i]),
+                )
+                for i in tensors
+            ]
+        )
+    return np.asarray(terms).reshape(-1, len(tensors), 4)
+
+
+def _pooled(terms, pooling):
+    """The terms of each tensor, of all together, or both."""
+    together = terms.sum(1, keepdims=True)
+    return {"tensor": [terms], "all": [together], "mix": [terms, together]}[pooling]

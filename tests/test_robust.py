@@ -1,5 +1,6 @@
 """The robust method against its NumPy reference, and what it promises."""
 
+import itertools
 import re
 
 import jax
@@ -66,10 +67,12 @@ def replay(options, *, learning_rate=0.004, steps=4 * T, noise=0.3, closing=None
         {},
         {"pooling": "tensor", "correction": "coordinate"},
         {"pooling": "mix", "aim": "peak", "target": 1.5, "correction": "none"},
+        {"promise": "own", "early_target": 0.0, "multiplier_max": 10.0},
         {"confidence": 0.0, "require_descent": False, "guard": np.inf},
         {"first_threshold": 10.0, "threshold": 10.0, "multiplier_max": 4.0},
+        {"correction_samples": 2, "correction": "coordinate"},
     ],
-    ids=["defaults", "tensor", "mix", "without", "bold"],
+    ids=["defaults", "tensor", "mix", "own", "without", "bold", "thin"],
 )
 def test_every_step_is_the_references(options):
     epochs = replay(options)
@@ -212,34 +215,118 @@ def test_an_epoch_of_large_gradients_steps_back():
             _, state = opt.update(scale * x, state, x)
         if scale == 1.0:
             first = 1 / state.gamma
-    assert first[0] == pytest.approx(30.0)
+    assert first[0] == pytest.approx(20.0)
     # 36 is 9 times what the guard lets pass.
     np.testing.assert_allclose(1 / state.gamma, 1 + (first - 1) / 9, rtol=1e-4)
 
 
-def test_rule():
-    sums = MotionSums(*map(jnp.asarray, (2.0, 1.0, 10.0, -3.0, 1.0)))
-    np.testing.assert_allclose(step_length(sums, jnp.asarray(2.0)), (0.6, 0.2))
-    # A gradient that points back counts twice.
-    back = sums._replace(overlap_sum=jnp.asarray(4.0))
-    np.testing.assert_allclose(step_length(back, jnp.asarray(2.0)), (1.6, 0.2))
-    back = sums._replace(overlap_sum=jnp.asarray(6.0))
-    np.testing.assert_allclose(step_length(back, jnp.asarray(2.0)), (2.4, 2.2))
+def test_bounds_of_the_step_length():
+    sums = MotionSums(*map(jnp.asarray, (2.0, 1.0, 10.0, -3.0, 1.0, 4.0, 1.0)))
 
+    def bounds(by="fresh", **changes):
+        changed = sums._replace(**{k: jnp.asarray(v) for k, v in changes.items()})
+        return step_length(changed, jnp.asarray(2.0), promise=by)
+
+    np.testing.assert_allclose(bounds(), (1.5, 0.2))
+    np.testing.assert_allclose(bounds("own"), (0.6, 0.2))
+    # A gradient that points back counts twice.
+    np.testing.assert_allclose(bounds("own", overlap_sum=4.0), (1.6, 0.2))
+    np.testing.assert_allclose(bounds("own", overlap_sum=6.0), (2.4, 2.2))
+    np.testing.assert_allclose(bounds(overlap_sum=6.0), (1.5, 2.2))
+    # Where nothing is left of the promise, a step may be of any length.
+    np.testing.assert_allclose(bounds(fresh=-0.1), (np.inf, 0.2))
+    np.testing.assert_allclose(bounds(fresh=0.0), (np.inf, 0.2))
+    nothing = dict.fromkeys(MotionSums._fields, 0.0)
+    for by in ("fresh", "own"):
+        assert bounds(by, promise=-1.0)[0] < 0
+        np.testing.assert_array_equal(bounds(by, **nothing), (np.inf, -np.inf))
+
+
+def test_rule():
     m = jnp.asarray(2.0)
 
-    def after(high, low, descending=True, first=False):
-        return float(
-            next_multiplier(m, *map(jnp.asarray, (high, low)), descending, first)
-        )
+    def after(high, low, descending=True, ascending=False, first=False):
+        bounds = map(jnp.asarray, (high, low))
+        return float(next_multiplier(m, *bounds, descending, ascending, first))
 
     assert after(0.1, 0.0) == 6.0  # by growth
-    assert after(0.1, 0.0, first=True) == pytest.approx(20.0)
+    assert after(0.1, 0.0, first=True) == pytest.approx(40.0)
     assert after(0.1, 0.0, descending=False) == 2.0
     assert after(0.3, 0.0) == 2.0  # dead zone
-    assert after(0.3, 0.0, first=True) == pytest.approx(2 / 0.3)
+    assert after(0.3, 0.0, first=True) == pytest.approx(4 / 0.3)
+    assert after(2.1, 0.0, first=True) == 2.0
     assert after(3.0, 2.0) == 1.0
+    assert after(np.inf, 0.0, descending=False) == 2.0
+    assert after(np.inf, 0.0, False, ascending=True) == pytest.approx(1.8)
+    assert after(np.inf, 4.0, False, ascending=True) == 0.5  # already below 1
     assert after(jnp.nan, 0.0) == after(0.1, -jnp.inf) == after(-0.1, 0.0) == 1.0
+
+
+def test_noise_is_not_taken_for_descent():
+    """At the bottom of a noisy parabola, where D promises descent and there is none."""
+    size, steps = 20, 200
+    multipliers = {}
+    for promise in ("fresh", "own"):
+        opt = ctagd_optax.robust_ct_agd(
+            optax.sgd(0.002), steps, promise=promise, correction="none"
+        )
+
+        def step(carry, key, opt=opt):
+            x, state = carry
+            g = x + 10 * jax.random.normal(key, (size,), jnp.float32)
+            updates, state = opt.update(g, state, x)
+            return (x + updates, state), None
+
+        x = jnp.zeros(size, jnp.float32)
+        keys = jax.random.split(jax.random.key(1), steps)
+        (_, state), _ = jax.lax.scan(step, (x, opt.init(x)), keys)
+        multipliers[promise] = float(1 / state.gamma[0])
+    assert abs(state.info.held[0]) < 0.1
+    assert multipliers["own"] > 5
+    assert multipliers["fresh"] == 1
+
+
+def test_the_first_epoch_follows_its_evidence():
+    """A rate far too small: m rises within the first epoch, and takes part of it."""
+    lengths = {}
+    for early in (0.0, 0.5):
+        opt = ctagd_optax.robust_ct_agd(
+            optax.sgd(1e-3), 40, early_target=early, correction="none"
+        )
+        x = jnp.asarray([1.0, -2.0], jnp.float32)
+        state, seen = opt.init(x), []
+        for _ in range(39):
+            updates, state = opt.update(2 * x, state, x)
+            seen.append(float(jnp.linalg.norm(updates) / jnp.linalg.norm(2e-3 * x)))
+            x = x + updates
+        lengths[early] = seen
+    np.testing.assert_allclose(lengths[0.0], 1, rtol=1e-4)
+    np.testing.assert_allclose(lengths[0.5][:3], 1, rtol=1e-4)  # no evidence yet
+    assert max(lengths[0.5]) > 10
+
+
+def test_steps_that_lead_uphill_let_the_multiplier_decay():
+    a = jnp.asarray([1.0, 10.0], jnp.float32)
+    opt = ctagd_optax.robust_ct_agd(
+        optax.sgd(0.01), 20, decay=0.5, correction="none", guard=jnp.inf
+    )
+    x = jnp.asarray([1.0, 1.0], jnp.float32)
+    state = opt.init(x)
+    update = jax.jit(opt.update)
+    rng, seen = np.random.default_rng(0), []
+    for _ in range(6):
+        for _ in range(20):
+            noise = jnp.asarray(rng.normal(size=2), jnp.float32)
+            updates, state = update(a * (x + noise), state, x)
+            x = x + updates
+        seen.append((float(1 / state.gamma[0]), float(state.info.held[0])))
+    fell = [
+        after / before
+        for (before, _), (after, held) in itertools.pairwise(seen)
+        if before > 1 and held < 0
+    ]
+    assert seen[0][0] > 1
+    assert any(0.5 - 1e-3 <= ratio < 1 for ratio in fell), (seen, fell)
 
 
 def test_a_gradient_that_is_not_finite_is_left_out():
@@ -344,6 +431,9 @@ def test_a_step_copies_no_vector():
     [
         ({"pooling": "none"}, "pooling must be one of 'all', 'tensor', 'mix'"),
         ({"aim": "last"}, "aim must be one of 'mean', 'peak'; got 'last'"),
+        ({"promise": "D"}, "promise must be one of 'fresh', 'own'; got 'D'"),
+        ({"correction_samples": 0}, "correction_samples must be a whole number of at"),
+        ({"decay": 0.0}, "decay must be finite and above 0, got 0.0"),
         ({"correction": None}, "correction must be one of 'tensor', 'coordinate'"),
         ({"growth": 0.5}, "growth must be finite and at least 1, got 0.5"),
         ({"guard": 0.0}, "guard must be above 0, got 0.0"),
@@ -369,5 +459,5 @@ def test_report():
     assert b.multiplier == pytest.approx(1 / b.gamma)
     assert b.step_high == w.step_high > 0
     header = str(report).splitlines()[1]
-    names = "tensor shape γ q⁺ q⁻ N/SE O/D correction out"
+    names = "tensor shape γ q⁺ q⁻ N/SE O/D P/D correction out"
     assert header.split() == names.split(" ")

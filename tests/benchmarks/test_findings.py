@@ -230,15 +230,21 @@ def test_goals(folder):
         ("`robust_sgd`", 0.5, pytest.approx(0.05), "50.0 %"),
         ("`robust_sgd`", math.inf, pytest.approx(0.005), "inf %"),
     ]
-    overhead = {
-        "memory": [{"options": "robust_ct_agd", "state bytes per parameter": 20.0}],
-        "steps": {
-            "1000": {"milliseconds": {"ct_agd(sgd)": 4.0, "robust_ct_agd(sgd)": 5.0}}
-        },
+    milliseconds = {
+        "ct_agd(sgd)": 4.0,
+        "robust_ct_agd(sgd)": 5.0,
+        "robust_ct_agd(sgd), sampling": 5.0 + 0.2 * 390 / 32,
+        "robust_ct_agd(sgd), no correction": 3.0,
     }
-    assert [goal[1:] for goal in findings._goals_of_cost(overhead)] == [
+    measured = {
+        "memory": [{"options": "robust_ct_agd", "state bytes per parameter": 20.0}],
+        "steps": {"1000": {"milliseconds": milliseconds}},
+    }
+    size = "1,000 parameters"
+    assert [goal[1:] for goal in findings._goals_of_cost(measured)] == [
         ("`robust_ct_agd`", 5.0, 5, "5"),
-        ("`robust_ct_agd(sgd)`, 1,000 parameters", 1.25, 1.2, "1.25"),
+        (f"`robust_ct_agd(sgd)`, {size}", pytest.approx(1.3), 1.2, "1.30"),
+        (f"`robust_ct_agd(sgd), no correction`, {size}", 0.75, 1.2, "0.75"),
     ]
 
 
