@@ -8,6 +8,7 @@ slows every arm alike. What counts is the ratios.
 """
 
 import argparse
+import math
 import pathlib
 import platform
 import statistics
@@ -30,7 +31,7 @@ STEPS_PER_EPOCH = 10**6  # no boundary among the timed steps
 # Of the robust method, a step whose gradient is a sample for the correction's line, as
 # few of them are.
 SAMPLING = "robust_ct_agd(sgd), sampling"
-SAMPLES = 32  # in an epoch
+SAMPLES = 32  # of them in an epoch, at most
 
 OPTIMIZERS: dict[str, Callable[[], optax.GradientTransformation]] = {
     "sgd, momentum": lambda: optax.sgd(1e-2, momentum=0.85),
@@ -113,22 +114,24 @@ def time_steps(size: int, repeats: int) -> dict[str, float]:
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
-def mean_of_epoch(milliseconds: dict[str, float], steps: int = 390) -> float:
+def mean_of_epoch(milliseconds: dict[str, float], steps: int) -> float:
     """Mean time of a step of the robust method, with its correction.
 
     Args:
       milliseconds: of each optimizer.
-      steps: in an epoch; CIFAR-10 has 390 batches of 128.
+      steps: in an epoch.
 
     Returns:
       Milliseconds.
 
     Examples:
       >>> from benchmarks import overhead
-      >>> overhead.mean_of_epoch({"robust_ct_agd(sgd)": 1.0, overhead.SAMPLING: 2.0}, 64)
+      >>> times = {"robust_ct_agd(sgd)": 1.0, overhead.SAMPLING: 2.0}
+      >>> overhead.mean_of_epoch(times, steps=64)
       1.5
     """
-    share = min(SAMPLES, steps - steps // 2) / steps
+    late = steps - steps // 2
+    share = math.ceil(late / math.ceil(late / SAMPLES)) / steps
     plain = milliseconds["robust_ct_agd(sgd)"]
     return (1 - share) * plain + share * milliseconds[SAMPLING]
 

@@ -55,7 +55,13 @@ def check_whole(name: str, value: Any) -> None:
 
 
 def check_number(
-    name: str, value: Any, low: float, *, above: bool = False, infinite: bool = False
+    name: str,
+    value: Any,
+    low: float,
+    high: float = math.inf,
+    *,
+    above: bool = False,
+    infinite: bool = False,
 ) -> None:
     """Checks that a number is in range; a traced one is taken as it comes.
 
@@ -63,6 +69,7 @@ def check_number(
       name: the argument.
       value: what it was given.
       low: the smallest value.
+      high: the largest one.
       above: whether that itself is too small.
       infinite: whether infinity will do.
     """
@@ -70,7 +77,8 @@ def check_number(
     if number is None:
         return
     large = number > low if above else number >= low
-    if not large or not (infinite or number < math.inf):
-        finite = "" if infinite else "finite and "
+    if not large or number > high or not (infinite or number < math.inf):
+        finite = "" if infinite or high < math.inf else "finite and "
         bound = "above" if above else "at least"
-        raise ValueError(f"{name} must be {finite}{bound} {low:g}, got {value}")
+        most = f" and at most {high:g}" if high < math.inf else ""
+        raise ValueError(f"{name} must be {finite}{bound} {low:g}{most}, got {value}")

@@ -5,6 +5,7 @@ This method asks for one number, how long a step is in units of a Newton step, a
 only where the answer is clear.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -79,8 +80,9 @@ class RobustInfo(NamedTuple):
       signal: N / SE, the curvature over its standard error; between -1 and 1 there is
         no telling that there is any. 0 where there was no sample.
       overlap: O / D; below 0 the loss still fell at the end of a step. 0 likewise.
-      held: P / D, the share of a step's promise that held for the next batch; near 0
-        gradients are mostly noise, below 0 steps lead uphill. 0 likewise.
+      held: P / D, the descent by gradients of the next batch over that by a step's own;
+        about 1 without noise, near 0 where gradients are mostly noise, below 0 where
+        steps end uphill. 0 likewise.
       multiplier: m = 1/γ of the next epoch.
       gradient_square: mean of ‖g‖² over the epoch, of all tensors together.
       relative_correction: norm of the correction over the norm of the tensor.
@@ -176,7 +178,8 @@ def step_length(
     A step of length 1 goes to the bottom of the parabola along it, one of 2 as high up
     on the other side. The learning rate and the momentum need not be known. As
     :math:`D` takes the noise of its gradients for descent, it makes steps look short;
-    :math:`P` does not. So :math:`P` bounds from above, and :math:`D` from below.
+    :math:`P` does not, so it is the one to lengthen steps by. :math:`q^-`, by
+    :math:`D`, sees only steps that are far too long.
 
     Where steps go back and forth, :math:`N` tells nothing, but the gradient does: after
     a step of length :math:`q` it is :math:`q - 1` times what it was, against the step.
@@ -190,8 +193,8 @@ def step_length(
         then at least :math:`2\,m\,O / D`.
 
     Returns:
-      :math:`(q^+, q^-)`, with :math:`q^+ = \infty` where :math:`P \le 0`, and
-      :math:`(\infty, -\infty)` where there was no sample.
+      :math:`(q^+, q^-)`, with :math:`q^+ = \infty` where :math:`P \le 0`, negative
+      where :math:`D < 0`, and :math:`(\infty, -\infty)` where there was no sample.
 
     Examples:
       >>> import jax.numpy as jnp
@@ -265,10 +268,9 @@ def next_multiplier(
         jnp.asarray(threshold, jnp.float32),
     )
     longer = (step_high < short) & descending
+    grown = jnp.minimum(limit, jnp.asarray(target, jnp.float32) / step_high)
     factor = jnp.where(
-        longer,
-        jnp.minimum(limit, jnp.asarray(target, jnp.float32) / step_high),
-        jnp.where(step_low > 1, 1 / step_low, 1),
+        longer, jnp.maximum(grown, 1), jnp.where(step_low > 1, 1 / step_low, 1)
     )
     after = multiplier * factor
     lower = jnp.maximum(jnp.asarray(decay, jnp.float32) * after, 1)
@@ -324,31 +326,30 @@ def robust_ct_agd(
     takes it for descent. :func:`step_length` makes two bounds :math:`q^+` and
     :math:`q^-` of them, and :func:`next_multiplier` lengthens a step that is surely
     short, shortens one that is surely long, and else changes nothing, but for a slow
-    decay of :math:`m` towards 1 while the ends of steps lead uphill. In the first epoch
-    :math:`m` follows the evidence as it comes in, towards a smaller target; at its end
-    it takes its place.
+    decay of :math:`m` towards 1 while steps end uphill. Already within the first epoch
+    :math:`m` grows as evidence comes in, towards a smaller target and to at most half
+    the number of samples; the state's :math:`\gamma` is 1 until its end.
 
     Within an epoch the learning rate falls linearly from :math:`m` to
     :math:`\min(1, m)`; where a gradient is unusually large, the part of :math:`m_t`
     above 1 is cut, and likewise that of the next :math:`m` after an epoch of them.
 
-    The correction goes to the root of the line that was fitted to gradients over
-    parameters in the second half of the epoch. Where that line has no clear slope, it
-    goes to the mean of the parameters, but only as far as the mean gradient there is
-    noise: where it is not, the epoch was still on its way down and the mean is uphill.
-    With the means :math:`\bar\theta` and :math:`\bar g` and the sums of squares and
-    products :math:`S_x`, :math:`S_y` and :math:`S_g` of parameters and gradients, under
-    the weights 1 to :math:`n` of as many samples and their sum :math:`W`, with
+    The correction goes towards the root of the line that was fitted to gradients over
+    parameters in the second half of the epoch, as far as the line's slope can be
+    trusted. With the means :math:`\bar\theta` and :math:`\bar g` and the sums of
+    squares and products :math:`S_x`, :math:`S_y` and :math:`S_g` of parameters and
+    gradients, under the weights 1 to :math:`n` of as many samples, whose sum is
+    :math:`W`, with
     :math:`h = (S_y / S_x)^+`, its standard error
-    :math:`\mathrm{se}^2 = (S_g - h S_y)^+ / (n S_x)`, the trust in it
-    :math:`r = h^2 / (h^2 + \mathrm{se}^2)`, and :math:`s` the share of
-    :math:`\lVert\bar g\rVert^2` that noise does not explain,
+    :math:`\mathrm{se}^2 = (S_g - h S_y)^+ / (n S_x)`, and the trust
+    in it :math:`r = h^2 / (h^2 + \mathrm{se}^2)`,
 
     .. math::
 
-        \theta \leftarrow \theta + \operatorname{clip}\Bigl((1 - s\,(1 - r))\,
-        (\bar\theta - \theta) - \bar g\, \frac{h}{h^2 + \mathrm{se}^2},\;
-        \pm\kappa\sqrt{S_x / W}\Bigr).
+        \theta \leftarrow \theta + \operatorname{clip}\Bigl(
+        r\,(\bar\theta - \bar g / h - \theta),\; \pm\kappa\sqrt{S_x / W}\Bigr),
+
+    which is nothing where :math:`h = 0`.
 
     ``update`` needs ``params``, and takes ``epoch_end`` and other extra arguments as
     that of :func:`ct_agd` does. The half of an epoch is that of ``steps_per_epoch``,
@@ -368,7 +369,8 @@ def robust_ct_agd(
       promise: what a step's length is measured by: "fresh" is :math:`P`, "own" is
         :math:`D`, which is bolder the noisier the gradients are, and not safe.
       target: the step length :math:`q^+` to grow to, in units of a Newton step.
-      early_target: the same while the first epoch is under way; 0 waits for its end.
+      early_target: the same for :math:`m`, before it is annealed, while the first epoch
+        is under way; 0 waits for its end.
       aim: what reaches the target after the first epoch: the "mean" step of the next
         epoch, so that its first steps are longer, or the first step, its "peak"; always
         that with another annealing than "rate".
@@ -381,16 +383,18 @@ def robust_ct_agd(
       decay: the factor by which an :math:`m` above 1 falls after an epoch with
         :math:`P < 0`, by as many standard errors; 1 is none.
       multiplier_min: the smallest :math:`m`.
-      multiplier_max: the largest :math:`m`.
+      multiplier_max: the largest :math:`m`; it starts at 1 in any case.
       annealing: "rate" (above), or any that :func:`ct_agd` takes.
       guard: ratio of a gradient's square, or of its mean over an epoch, to the last
-        epoch's mean from which on it is unusually large; infinity turns the guard off.
+        epoch's mean from which on it is unusually large, in the first epoch to the mean
+        so far; infinity turns the guard off.
       correction: how the line's slope :math:`h` is taken: "tensor" is one for each
         tensor, "coordinate" one for each coordinate, "none" makes no correction.
       correction_limit: :math:`\kappa`, the largest correction of a coordinate, in
         standard deviations of its path.
-      correction_samples: to how many steps, evenly spread over the second half, the
-        line is fitted at most; each of them takes about twice the time of another.
+      correction_samples: to how many steps of the second half, evenly spread, the line
+        is fitted at most, unless ``epoch_end`` prolongs it; each of them takes about
+        twice the time of another.
       accumulator_dtype: dtype of sums and remembered updates; None is float32 for
         16-bit parameters, else the parameter's, as are always the two means.
 
@@ -430,7 +434,7 @@ def robust_ct_agd(
     ):
         check_number(name, value, 0)
     check_number("growth", growth, 1)
-    check_number("decay", decay, 0, above=True)
+    check_number("decay", decay, 0, 1, above=True)
     check_number("guard", guard, 0, above=True, infinite=True)
     check_number("multiplier_min", multiplier_min, 0, above=True)
     smallest = concrete("multiplier_min", multiplier_min) or 0
@@ -474,6 +478,10 @@ def robust_ct_agd(
         )
         return evidence, memory, info
 
+    def mean_square(evidence):
+        steps = jnp.maximum(evidence.steps, 1).astype(jnp.float32)
+        return evidence.squared_gradients / steps
+
     def cut(multiplier, square, usual):
         """Shrinks what is above 1 where a gradient is unusually large."""
         usual = jnp.asarray(guard, jnp.float32) * usual
@@ -509,21 +517,23 @@ def robust_ct_agd(
             longer = descending & (high >= 0) & (high < aimed)
             return jnp.where(longer, aimed / high, 1)
 
-        return jnp.minimum(
-            judged(evidence, decide),
-            jnp.maximum(jnp.asarray(multiplier_max, jnp.float32), 1),
-        )
+        # Two samples of descent are soon sure; many have seen how curvature changes.
+        vouched = (evidence.steps.astype(jnp.float32) - 2) / 2
+        limit = jnp.minimum(jnp.asarray(multiplier_max, jnp.float32), vouched)
+        return jnp.minimum(judged(evidence, decide), jnp.maximum(limit, 1))
 
     def divisor(state, fraction, gradients):
         evidence, info, gradients = jax.lax.stop_gradient(
             (state.evidence, state.info, gradients)
         )
-        gamma = jnp.where(state.epoch == 0, 1 / early(evidence), state.gamma)
+        first = state.epoch == 0
+        gamma = jnp.where(first, 1 / early(evidence), state.gamma)
         multiplier = 1 / anneal(gamma, fraction, state.epoch_step)
-        return 1 / cut(multiplier, _square(gradients), info.gradient_square)
+        usual = jnp.where(first, mean_square(evidence), info.gradient_square)
+        return 1 / cut(multiplier, _square(gradients), usual)
 
     def sample_weight(step):
-        """1, 2, … at every stride of the second half up to its last step, else 0."""
+        """1, 2, … at every stride of the second half, its last step among them."""
         to_go = steps_per_epoch - 1 - step.epoch_step
         rank = (late + stride - 1 - to_go) // stride
         return jnp.where((to_go % stride == 0) & (to_go < late), rank, 0)
@@ -627,8 +637,7 @@ def robust_ct_agd(
             jnp.asarray(multiplier_min, jnp.float32),
             jnp.asarray(multiplier_max, jnp.float32),
         )
-        steps = jnp.maximum(evidence.steps, 1).astype(jnp.float32)
-        square = evidence.squared_gradients / steps
+        square = mean_square(evidence)
         after = cut(after, square, info.gradient_square)
         moved = jax.tree.map(jnp.zeros_like, step.params)
         if evidence.line is not None:
@@ -700,6 +709,8 @@ def _no_line(params: optax.Params, coordinates: bool, dtype: DTypeLike | None) -
     )
 
 
+# Jitted, so that an update outside of jit does not compile the cond at every call.
+@functools.partial(jax.jit, static_argnums=3)
 def _observe_line(line: Line, step: Step, weight: jax.Array, coordinates: bool) -> Line:
     """Adds a sample, if it has a weight."""
     weight = jnp.where(step.finite, weight.astype(jnp.float32), 0)
@@ -751,7 +762,7 @@ def _observe_line(line: Line, step: Step, weight: jax.Array, coordinates: bool) 
 def _to_the_root(
     line: Line, step: Step, limit: ArrayLike, coordinates: bool
 ) -> optax.Updates:
-    """The way to the root of the fitted line; to the mean if all there is noise."""
+    """The way to the root of the fitted line, as far as its slope can be trusted."""
 
     def correct(i, p, u, mean_p, mean_g, spread, slope_sum, gradient_spread):
         dtype = wide(mean_p.dtype)
@@ -772,15 +783,10 @@ def _to_the_root(
         # Through two points there is always a line.
         sure = (certain > 0) & (count > 2)
         inverse = jnp.where(sure, slope / jnp.where(sure, certain, 1), 0)
-        # The variance of a mean with weights 1 to n, over that of one sample.
-        shrunk = 2 * (2 * count + 1) / (3 * count * (count + 1))
-        square = jnp.square(mean_g) if coordinates else _inner(mean_g, mean_g)
-        noise = rest / weight * shrunk / jnp.where(square > 0, square, 1)
-        signal = jnp.where(square > 0, jnp.maximum(1 - noise, 0), 0)
-        pull = 1 - signal * (1 - slope * inverse)
         end = p.astype(dtype) + u.astype(dtype)
         reach = jnp.asarray(limit, dtype) * jnp.sqrt(spread / weight)
-        way = jnp.clip(pull * (mean_p - end) - mean_g * inverse, -reach, reach)
+        way = inverse * (slope * (mean_p - end) - mean_g)
+        way = jnp.clip(way, -reach, reach)
         return jnp.where(sampled & jnp.isfinite(way), way, 0)
 
     def sums(total):

@@ -239,9 +239,11 @@ def robust_ct_agd(
                     found = np.where(short, early_target / high, 1)
                 early.append(found * np.ones(len(backbones)))
             start = np.prod(early, 0) ** (1 / len(early))
-            start = np.minimum(start, multiplier_max)
+            start = np.minimum(start, max(min(multiplier_max, (t - 2) / 2), 1))
         m = start - np.maximum(start - 1, 0) * min(t / steps_per_epoch, 1)
         square = sum(np.sum(x**2) for x in g)
+        if k == 0 and t:
+            usual = np.mean([row[4] for row in epoch])
         ratio = square / (guard * usual) if usual else 0.0
         if ratio > 1:
             m = np.where(m > 1, 1 + (m - 1) / ratio, m)
@@ -257,7 +259,8 @@ def robust_ct_agd(
                 most = np.inf if k == 0 else growth
                 with np.errstate(invalid="ignore", divide="ignore"):
                     factor = np.where(low > 1, 1 / low, 1)
-                    factor = np.where(longer, np.minimum(most, target / high), factor)
+                    grown = np.maximum(np.minimum(most, target / high), 1)
+                    factor = np.where(longer, grown, factor)
                 after = peak * factor
                 after = np.where(
                     ascends & (after > 1), np.maximum(decay * after, 1), after
@@ -271,7 +274,7 @@ def robust_ct_agd(
                 after = np.where(after > peak, longest, after)
             peak = np.clip(after, multiplier_min, multiplier_max)
             mean_square = np.mean([row[4] for row in epoch])
-            ratio = mean_square / (guard * usual) if usual else 0.0
+            ratio = mean_square / (guard * usual) if k and usual else 0.0
             if ratio > 1:
                 peak = np.where(peak > 1, 1 + (peak - 1) / ratio, peak)
             usual = mean_square
@@ -303,16 +306,9 @@ def robust_ct_agd(
                     inverse = h / np.where(certain > 0, certain, 1)
                     if len(x) < 3:  # through two points there is always a line
                         inverse = np.zeros_like(inverse)
-                    square = mean_y**2
-                    if correction == "tensor":
-                        square = square.sum()
-                    of_mean = rest / total * (w**2).sum() / total**2
-                    share = np.where(
-                        square > of_mean, 1 - of_mean / np.maximum(square, 1e-300), 0
-                    )
-                    pull = 1 - share * (1 - h * inverse)
                     reach = correction_limit * np.sqrt(spread / total)
-                    way = pull * (mean_x - (theta[i] + updates[i])) - mean_y * inverse
+                    trust = h * inverse
+                    way = trust * (mean_x - (theta[i] + updates[i])) - mean_y * inverse
                     updates[i] = updates[i] + np.clip(way, -reach, reach)
             epochs.append(
                 {
