@@ -227,7 +227,6 @@ def next_multiplier(
     step_low: jax.Array,
     descending: ArrayLike,
     ascending: ArrayLike = False,
-    first: ArrayLike = False,
     *,
     target: ArrayLike = 2.0,
     first_threshold: ArrayLike = 2.0,
@@ -243,11 +242,10 @@ def next_multiplier(
       step_low: q⁻.
       descending: whether the loss surely still fell at the end of a step.
       ascending: whether it surely rose there.
-      first: whether this is the first epoch, after which m may grow without a limit.
       target: the step length to grow to.
-      first_threshold: in the first epoch, steps shorter than this grow.
-      threshold: in later ones.
-      growth: the largest factor by which m grows in later epochs.
+      first_threshold: as long as m is 1, steps shorter than this grow, without a limit.
+      threshold: steps shorter than this grow from another m.
+      growth: the largest factor by which they do.
       decay: the factor by which m falls, down to 1, where the loss rose.
 
     Returns:
@@ -257,10 +255,10 @@ def next_multiplier(
       >>> import jax.numpy as jnp
       >>> from ctagd_optax._robust import next_multiplier
       >>> bounds = jnp.asarray([[0.1, -0.1], [0.6, 0.2], [3.0, 2.0]])
-      >>> print(next_multiplier(jnp.ones(3), *bounds.T, descending=True))
-      [3.  1.  0.5]
+      >>> print(next_multiplier(jnp.full(3, 2.0), *bounds.T, descending=True))
+      [6. 2. 1.]
     """
-    first = jnp.asarray(first)
+    first = multiplier == 1
     limit = jnp.where(first, jnp.inf, jnp.asarray(growth, jnp.float32))
     short = jnp.where(
         first,
@@ -339,10 +337,9 @@ def robust_ct_agd(
     trusted. With the means :math:`\bar\theta` and :math:`\bar g` and the sums of
     squares and products :math:`S_x`, :math:`S_y` and :math:`S_g` of parameters and
     gradients, under the weights 1 to :math:`n` of as many samples, whose sum is
-    :math:`W`, with
-    :math:`h = (S_y / S_x)^+`, its standard error
-    :math:`\mathrm{se}^2 = (S_g - h S_y)^+ / (n S_x)`, and the trust
-    in it :math:`r = h^2 / (h^2 + \mathrm{se}^2)`,
+    :math:`W`, with :math:`h = (S_y / S_x)^+`, its standard error
+    :math:`\mathrm{se}^2 = (S_g - h S_y)^+ / (n S_x)`, and the trust in it
+    :math:`r = h^2 / (h^2 + \mathrm{se}^2)`,
 
     .. math::
 
@@ -371,15 +368,16 @@ def robust_ct_agd(
       target: the step length :math:`q^+` to grow to, in units of a Newton step.
       early_target: the same for :math:`m`, before it is annealed, while the first epoch
         is under way; 0 waits for its end.
-      aim: what reaches the target after the first epoch: the "mean" step of the next
+      aim: what reaches the target when :math:`m` leaves 1: the "mean" step of the next
         epoch, so that its first steps are longer, or the first step, its "peak"; always
         that with another annealing than "rate".
       confidence: standard errors that the bounds, :math:`P` and :math:`O` allow for.
       require_descent: whether :math:`P > 0`, by as many standard errors, is needed to
         lengthen steps; with "own" it is :math:`O < 0`.
-      first_threshold: after the first epoch, steps with :math:`q^+` below this grow.
-      threshold: after later epochs.
-      growth: the largest factor of growth, but for the first epoch.
+      first_threshold: as long as :math:`m` is 1, steps with :math:`q^+` below this
+        grow, without a limit.
+      threshold: from another :math:`m` on, steps with :math:`q^+` below this grow.
+      growth: the largest factor by which they do.
       decay: the factor by which an :math:`m` above 1 falls after an epoch with
         :math:`P < 0`, by as many standard errors; 1 is none.
       multiplier_min: the smallest :math:`m`.
@@ -614,13 +612,12 @@ def robust_ct_agd(
     def close(evidence, step, gamma, info):
         # Under differentiation, what was decided is a constant.
         evidence, gamma, info = jax.lax.stop_gradient((evidence, gamma, info))
-        multiplier, first = 1 / gamma, step.epoch == 0
+        multiplier = 1 / gamma
 
         def decide(sums):
             return next_multiplier(
                 multiplier,
                 *bounds(sums, multiplier),
-                first,
                 target=target,
                 first_threshold=first_threshold,
                 threshold=threshold,
@@ -630,8 +627,8 @@ def robust_ct_agd(
 
         after = judged(evidence, decide)
         if aim == "mean" and annealing == "rate":
-            longest = jnp.maximum(after, 2 * after - 1)
-            after = jnp.where(first & (after > multiplier), longest, after)
+            longest = jnp.where(after > 1, 2 * after - 1, after)
+            after = jnp.where(multiplier == 1, longest, after)
         after = jnp.clip(
             after,
             jnp.asarray(multiplier_min, jnp.float32),

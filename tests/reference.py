@@ -186,8 +186,8 @@ def robust_ct_agd(
       aim: "mean" or "peak".
       confidence: standard errors.
       require_descent: whether P > 0, or with "own" O < 0, is needed.
-      first_threshold: q_lo after the first epoch.
-      threshold: q_lo later.
+      first_threshold: q_lo while m is 1.
+      threshold: q_lo from another m on.
       growth: ρ.
       decay: of m after an epoch with P < 0.
       multiplier_min: the smallest m.
@@ -255,8 +255,9 @@ def robust_ct_agd(
             judged = []
             for use in _pooled(_motion(epoch, tensors), pooling):
                 high, low, descends, ascends = judge(use, peak)
-                longer = descends & (high < (first_threshold if k == 0 else threshold))
-                most = np.inf if k == 0 else growth
+                first = peak == 1
+                longer = descends & (high < np.where(first, first_threshold, threshold))
+                most = np.where(first, np.inf, growth)
                 with np.errstate(invalid="ignore", divide="ignore"):
                     factor = np.where(low > 1, 1 / low, 1)
                     grown = np.maximum(np.minimum(most, target / high), 1)
@@ -269,9 +270,8 @@ def robust_ct_agd(
                 after = np.where(known, after, np.minimum(peak, 1))
                 judged.append((after, high, low))
             after = np.prod([row[0] for row in judged], 0) ** (1 / len(judged))
-            if aim == "mean" and k == 0:
-                longest = np.maximum(after, 2 * after - 1)
-                after = np.where(after > peak, longest, after)
+            if aim == "mean":
+                after = np.where((peak == 1) & (after > 1), 2 * after - 1, after)
             peak = np.clip(after, multiplier_min, multiplier_max)
             mean_square = np.mean([row[4] for row in epoch])
             ratio = mean_square / (guard * usual) if k and usual else 0.0

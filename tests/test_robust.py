@@ -244,18 +244,16 @@ def test_bounds_of_the_step_length():
 
 
 def test_rule():
-    m = jnp.asarray(2.0)
-
-    def after(high, low, descending=True, ascending=False, first=False):
+    def after(high, low, descending=True, ascending=False, m=2.0):
         bounds = map(jnp.asarray, (high, low))
-        return float(next_multiplier(m, *bounds, descending, ascending, first))
+        return float(next_multiplier(jnp.asarray(m), *bounds, descending, ascending))
 
     assert after(0.1, 0.0) == 6.0  # by growth
-    assert after(0.1, 0.0, first=True) == pytest.approx(40.0)
+    assert after(0.1, 0.0, m=1.0) == pytest.approx(20.0)
     assert after(0.1, 0.0, descending=False) == 2.0
     assert after(0.3, 0.0) == 2.0  # dead zone
-    assert after(0.3, 0.0, first=True) == pytest.approx(4 / 0.3)
-    assert after(2.1, 0.0, first=True) == 2.0
+    assert after(0.3, 0.0, m=1.0) == pytest.approx(2 / 0.3)
+    assert after(2.1, 0.0, m=1.0) == 1.0
     assert after(3.0, 2.0) == 1.0
     assert after(np.inf, 0.0, descending=False) == 2.0
     assert after(np.inf, 0.0, False, ascending=True) == pytest.approx(1.8)
