@@ -412,7 +412,7 @@ def robust_ct_agd(
       ...     updates, state = opt.update(jax.grad(f)(params), state, params)
       ...     params = optax.apply_updates(params, updates)
       >>> print(f"m = {state.info.multiplier[0]:.0f}, loss {f(params):.0e}")
-      m = 20, loss 4e-02
+      m = 20, loss 6e-02
     """
     check_backbone(backbone)
     check_whole("steps_per_epoch", steps_per_epoch)
