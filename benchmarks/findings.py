@@ -707,7 +707,7 @@ def _goals_of_safety(results: pathlib.Path) -> Iterator[Goal]:
         ):
             # Below, not at, the limit.
             below = math.nextafter(limit, 0)
-            yield Goal(goal, _arm(arm), value, below, f"{100 * value:.1f} %")
+            yield Goal(goal, _arm(arm), value, below, f"{100 * value:.2g} %")
 
 
 def _goals_of_cost(measured: dict[str, Any]) -> Iterator[Goal]:

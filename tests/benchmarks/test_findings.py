@@ -227,7 +227,7 @@ def test_goals(folder):
     found = json.loads(path.read_text())
     path.write_text(json.dumps({**found, "changes": changes}))
     assert [goal[1:] for goal in findings._goals_of_safety(folder)] == [
-        ("`robust_sgd`", 0.5, pytest.approx(0.05), "50.0 %"),
+        ("`robust_sgd`", 0.5, pytest.approx(0.05), "50 %"),
         ("`robust_sgd`", math.inf, pytest.approx(0.005), "inf %"),
     ]
     milliseconds = {
