@@ -63,7 +63,7 @@ def serving(script: Callable[[int, Request], Answer]) -> Iterator[Server]:
                 self.wfile.write(answer.body)
                 self.wfile.flush()
             if answer.stall:
-                server.released.wait(20)
+                server.released.wait(60)
 
         def log_message(self, *_):
             pass

@@ -113,7 +113,7 @@ def test_builders_wait_for_each_other(tmp_path):
 def test_without_locks_each_has_its_own(tmp_path, monkeypatch, without_locks):
     without_locks(monkeypatch)
     barrier = threading.Barrier(8)
-    build_in_threads(tmp_path / "set", lambda: barrier.wait(10))
+    build_in_threads(tmp_path / "set", lambda: barrier.wait(60))
 
 
 def test_a_file_in_the_way_is_not_removed(tmp_path):

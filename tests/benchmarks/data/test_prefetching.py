@@ -15,7 +15,7 @@ def alive() -> bool:
 
 
 def soon(condition) -> bool:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.001)
     return condition()
