@@ -108,12 +108,14 @@ class RobustMemory(NamedTuple):
     Attributes:
       even: u of the last step with an even t.
       odd: u of the last step with an odd t.
+      promise: for each tensor, -⟨u_{t-1}, g_{t-1}⟩.
       previous_multiplier: for each tensor, m_{t-1}.
       streak: for each tensor, finite gradients in a row.
     """
 
     even: optax.Updates
     odd: optax.Updates
+    promise: jax.Array
     previous_multiplier: jax.Array
     streak: jax.Array
 
@@ -147,7 +149,6 @@ class RobustEvidence(NamedTuple):
       pooled: sums over all tensors; None if every tensor is judged alone.
       alone: sums per tensor; None if all are judged together.
       last_overlap: for each tensor, ⟨u_{t-1}, g_t⟩ of the last step.
-      last_promise: for each tensor, -⟨u_t, g_t⟩ of the last step.
       squared_gradients: Σ ‖g‖² over the steps with finite gradients; one entry.
       steps: the number of those; one entry.
       line: evidence for the correction; None without one.
@@ -156,7 +157,6 @@ class RobustEvidence(NamedTuple):
     pooled: MotionSums | None
     alone: MotionSums | None
     last_overlap: jax.Array
-    last_promise: jax.Array
     squared_gradients: jax.Array
     steps: jax.Array
     line: Line | None
@@ -455,7 +455,6 @@ def robust_ct_agd(
             pooled=sums(1) if pooling != "tensor" else None,
             alone=sums(tensors) if pooling != "all" else None,
             last_overlap=zeros(),
-            last_promise=zeros(),
             squared_gradients=zeros(1),
             steps=zeros(1, jnp.int32),
             line=(
@@ -467,6 +466,7 @@ def robust_ct_agd(
         memory = RobustMemory(
             even=accumulators(params, accumulator_dtype),
             odd=accumulators(params, accumulator_dtype),
+            promise=zeros(),
             previous_multiplier=zeros(),
             streak=zeros(dtype=jnp.int32),
         )
@@ -552,7 +552,7 @@ def robust_ct_agd(
         terms = MotionSums(
             curvature=jnp.where(ready, change / scale, 0),
             squares=jnp.where(ready, jnp.square(change / scale), 0),
-            promise=jnp.where(ready, evidence.last_promise, 0),
+            promise=jnp.where(ready, memory.promise, 0),
             overlap_sum=jnp.where(ready, overlap / scale, 0),
             overlap_squares=jnp.where(ready, jnp.square(overlap / scale), 0),
             fresh=jnp.where(ready, -evidence.last_overlap, 0),
@@ -576,9 +576,6 @@ def robust_ct_agd(
             pooled=add(evidence.pooled, together),
             alone=add(evidence.alone, terms),
             last_overlap=jnp.where(step.finite, overlap, 0),
-            last_promise=jnp.where(
-                step.finite, -per_tensor(_inner, _raw(step), step.gradients), 0
-            ),
             squared_gradients=accumulate(
                 evidence.squared_gradients, jnp.where(counted, square, 0), start
             ),
@@ -593,7 +590,11 @@ def robust_ct_agd(
         )
 
     def remember(memory, step):
+        step = jax.lax.stop_gradient(step)
         raw, is_even = _raw(step), step.epoch_step % 2 == 0
+        # Here and not in observe, as what reads the updates beside the cond that may
+        # change them makes it copy them.
+        promise = -step.gamma * per_tensor(_inner, step.updates, step.gradients)
 
         def replace(here):
             def choose(i, old, u):
@@ -605,6 +606,7 @@ def robust_ct_agd(
         return RobustMemory(
             even=map_with_index(replace(is_even), memory.even, raw),
             odd=map_with_index(replace(~is_even), memory.odd, raw),
+            promise=jnp.where(step.finite, promise, 0),
             previous_multiplier=1 / step.gamma,
             streak=jnp.where(step.finite, memory.streak + 1, 0),
         )

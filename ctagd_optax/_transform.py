@@ -133,14 +133,14 @@ def curvature_tuned(
     # of the next epoch resets it. Memory does: it overwrites what the evidence was made
     # from, and the cond orders the two, which saves a copy of the old memory.
     @jax.jit
-    def boundary(closing, updates, gamma, info, evidence, memory, step):
+    def boundary(closing, gamma, info, evidence, memory, step):
         def close():
             new_gamma, correction, new_info = method.close(evidence, step, gamma, info)
             forgotten = jax.tree.map(jnp.zeros_like, memory)
-            return _add(updates, correction), forgotten, new_gamma, new_info
+            return _add(step.updates, correction), forgotten, new_gamma, new_info
 
         def go_on():
-            return updates, method.remember(memory, step), gamma, info
+            return step.updates, method.remember(memory, step), gamma, info
 
         return jax.lax.cond(closing, close, go_on)
 
@@ -205,7 +205,7 @@ def curvature_tuned(
 
         closing = t >= length - 1 if epoch_end is None else jnp.asarray(epoch_end)
         updates, memory, gamma, info = boundary(
-            closing, updates, state.gamma, state.info, evidence, state.memory, step
+            closing, state.gamma, state.info, evidence, state.memory, step
         )
         return updates, CTAGDState(
             epoch=jnp.where(closing, optax.safe_increment(state.epoch), state.epoch),
