@@ -128,8 +128,8 @@ class Line(NamedTuple):
       samples: for each tensor, how many samples.
       mean_params: θ̄, the weighted mean.
       mean_gradients: ḡ.
-      spread: Σ w (θ - θ̄)².
-      slope_sum: Σ w (θ - θ̄)(g - ḡ), per coordinate or one number a tensor.
+      spread: Σ w (θ - θ̄)², per coordinate or one number a tensor.
+      slope_sum: Σ w (θ - θ̄)(g - ḡ), likewise.
       gradient_spread: Σ w (g - ḡ)², likewise.
     """
 
@@ -298,6 +298,7 @@ def robust_ct_agd(
     annealing: str | Annealing = "rate",
     guard: ArrayLike = 4.0,
     correction: str = "tensor",
+    correction_confidence: ArrayLike = 2.0,
     correction_limit: ArrayLike = 0.5,
     correction_samples: int | jax.Array = 32,
     accumulator_dtype: DTypeLike | None = None,
@@ -335,18 +336,19 @@ def robust_ct_agd(
     The correction goes towards the root of the line that was fitted to gradients over
     parameters in the second half of the epoch, as far as the line's slope can be
     trusted. With the means :math:`\bar\theta` and :math:`\bar g` and the sums of
-    squares and products :math:`S_x`, :math:`S_y` and :math:`S_g` of parameters and
-    gradients, under the weights 1 to :math:`n` of as many samples, whose sum is
-    :math:`W`, with :math:`h = (S_y / S_x)^+`, its standard error
-    :math:`\mathrm{se}^2 = (S_g - h S_y)^+ / (n S_x)`, and the trust in it
-    :math:`r = h^2 / (h^2 + \mathrm{se}^2)`,
+    squares and products :math:`S_x`, :math:`S_y` and :math:`S_g` of a tensor's
+    parameters and gradients, under the weights 1 to :math:`n` of as many samples, whose
+    sum is :math:`W`, with :math:`h = S_y / S_x` and its standard error
+    :math:`\mathrm{se}^2 = (S_g - h S_y)^+ / (n S_x)`, it adds to the tensor
 
     .. math::
 
-        \theta \leftarrow \theta + \operatorname{clip}\Bigl(
-        r\,(\bar\theta - \bar g / h - \theta),\; \pm\kappa\sqrt{S_x / W}\Bigr),
+        d = r\,(\bar\theta - \bar g / h - \theta), \qquad
+        r = \bigl(1 - (c\,\mathrm{se} / h)^2\bigr)^+,
 
-    which is nothing where :math:`h = 0`.
+    shortened to the norm :math:`\kappa\sqrt{S_x / W}` if it is longer. That is nothing
+    where :math:`h` is not above :math:`c` standard errors. They are those of :math:`n`
+    samples, however large the tensor, as the noise of its coordinates may be one.
 
     ``update`` needs ``params``, and takes ``epoch_end`` and other extra arguments as
     that of :func:`ct_agd` does. The half of an epoch is that of ``steps_per_epoch``,
@@ -388,8 +390,10 @@ def robust_ct_agd(
         so far; infinity turns the guard off.
       correction: how the line's slope :math:`h` is taken: "tensor" is one for each
         tensor, "coordinate" one for each coordinate, "none" makes no correction.
-      correction_limit: :math:`\kappa`, the largest correction of a coordinate, in
-        standard deviations of its path.
+      correction_confidence: :math:`c`, how many standard errors the line's slope must
+        be above 0 to be followed at all.
+      correction_limit: :math:`\kappa`, the largest correction of a tensor, or of a
+        coordinate, in standard deviations of its path.
       correction_samples: to how many steps of the second half, evenly spread, the line
         is fitted at most, unless ``epoch_end`` prolongs it; each of them takes about
         twice the time of another.
@@ -428,6 +432,7 @@ def robust_ct_agd(
         ("confidence", confidence),
         ("first_threshold", first_threshold),
         ("threshold", threshold),
+        ("correction_confidence", correction_confidence),
         ("correction_limit", correction_limit),
     ):
         check_number(name, value, 0)
@@ -640,7 +645,13 @@ def robust_ct_agd(
         after = cut(after, square, info.gradient_square)
         moved = jax.tree.map(jnp.zeros_like, step.params)
         if evidence.line is not None:
-            moved = _to_the_root(evidence.line, step, correction_limit, coordinates)
+            moved = _to_the_root(
+                evidence.line,
+                step,
+                correction_confidence,
+                correction_limit,
+                coordinates,
+            )
         sums = evidence.pooled if evidence.alone is None else evidence.alone
         high, low, *_ = bounds(sums, multiplier)
         figures = (
@@ -693,8 +704,8 @@ def _no_line(params: optax.Params, coordinates: bool, dtype: DTypeLike | None) -
     def vector():
         return counters(params, jnp.float32)
 
-    def tree():
-        return accumulators(params, dtype)
+    def sums():
+        return accumulators(params, dtype) if coordinates else vector()
 
     return Line(
         weight=vector(),
@@ -702,9 +713,9 @@ def _no_line(params: optax.Params, coordinates: bool, dtype: DTypeLike | None) -
         # Distances from the means need every bit, and a coarse mean stops moving.
         mean_params=accumulators(params, None),
         mean_gradients=accumulators(params, None),
-        spread=tree(),
-        slope_sum=tree() if coordinates else vector(),
-        gradient_spread=tree() if coordinates else vector(),
+        spread=sums(),
+        slope_sum=sums(),
+        gradient_spread=sums(),
     )
 
 
@@ -743,7 +754,7 @@ def _observe_line(line: Line, step: Step, weight: jax.Array, coordinates: bool) 
         return (
             mean_params,
             mean_gradients,
-            map_with_index(spread, line.spread, dp, dp),
+            spreads(line.spread, dp, dp),
             spreads(line.slope_sum, dp, dg),
             spreads(line.gradient_spread, dg, dg),
         )
@@ -759,7 +770,11 @@ def _observe_line(line: Line, step: Step, weight: jax.Array, coordinates: bool) 
 
 
 def _to_the_root(
-    line: Line, step: Step, limit: ArrayLike, coordinates: bool
+    line: Line,
+    step: Step,
+    confidence: ArrayLike,
+    limit: ArrayLike,
+    coordinates: bool,
 ) -> optax.Updates:
     """The way to the root of the fitted line, as far as its slope can be trusted."""
 
@@ -769,24 +784,23 @@ def _to_the_root(
             x.astype(dtype)
             for x in (mean_p, mean_g, spread, slope_sum, gradient_spread)
         )
-        base = spread if coordinates else jnp.sum(spread)
-        safe = jnp.where(base > 0, base, 1)
-        count = jnp.maximum(line.samples[i], 1).astype(dtype)
-        # Without a sample, the means and the spread are those of an earlier epoch.
-        sampled = line.weight[i] > 0
-        weight = jnp.where(sampled, line.weight[i], 1).astype(dtype)
-        slope = slope_sum / safe
-        rest = jnp.maximum(gradient_spread - slope * slope_sum, 0)
-        slope = jnp.maximum(slope, 0)
-        certain = jnp.square(slope) + rest / (count * safe)
+        samples = line.samples[i].astype(dtype)
         # Through two points there is always a line.
-        sure = (certain > 0) & (count > 2)
-        inverse = jnp.where(sure, slope / jnp.where(sure, certain, 1), 0)
+        rises = (slope_sum > 0) & (spread > 0) & (samples > 2)
+        spread = jnp.where(rises, spread, 1)
+        slope = jnp.where(rises, slope_sum / spread, 1)
+        rest = jnp.maximum(gradient_spread - slope * slope_sum, 0)
+        error = rest / (jnp.maximum(samples, 1) * spread)  # squared, of the slope
+        doubt = jnp.square(jnp.asarray(confidence, dtype) / slope) * error
+        trust = jnp.where(rises, jnp.maximum(1 - doubt, 0), 0)
         end = p.astype(dtype) + u.astype(dtype)
+        way = trust * (mean_p - mean_g / slope - end)
+        weight = jnp.where(rises, line.weight[i].astype(dtype), 1)
         reach = jnp.asarray(limit, dtype) * jnp.sqrt(spread / weight)
-        way = inverse * (slope * (mean_p - end) - mean_g)
-        way = jnp.clip(way, -reach, reach)
-        return jnp.where(sampled & jnp.isfinite(way), way, 0)
+        size = jax.lax.stop_gradient(way)  # a norm has no derivative at 0
+        size = jnp.abs(size) if coordinates else optax.tree.norm(size)
+        way *= jnp.where(size > reach, reach / jnp.where(size > 0, size, 1), 1)
+        return jnp.where(jnp.isfinite(way), way, 0)
 
     def sums(total):
         if coordinates:
@@ -799,7 +813,7 @@ def _to_the_root(
         step.updates,
         line.mean_params,
         line.mean_gradients,
-        line.spread,
+        sums(line.spread),
         sums(line.slope_sum),
         sums(line.gradient_spread),
     )

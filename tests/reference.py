@@ -168,6 +168,7 @@ def robust_ct_agd(
     multiplier_max=20.0,
     guard=4.0,
     correction="tensor",
+    correction_confidence=2.0,
     correction_limit=0.5,
     correction_samples=32,
     closing=None,
@@ -194,6 +195,7 @@ def robust_ct_agd(
       multiplier_max: the largest m.
       guard: ratio of ‖g‖² to the mean of the last epoch.
       correction: "tensor", "coordinate" or "none".
+      correction_confidence: standard errors that the line's slope must be above 0.
       correction_limit: κ.
       correction_samples: how many steps the line is fitted to at most.
       closing: for every step, whether it closes an epoch; None is every T-th.
@@ -295,21 +297,24 @@ def robust_ct_agd(
                     spread = (w * (x - mean_x) ** 2).sum(0)
                     slope = (w * (x - mean_x) * (y - mean_y)).sum(0)
                     rest = (w * (y - mean_y) ** 2).sum(0)
-                    base = spread
                     if correction == "tensor":
-                        base, slope, rest = spread.sum(), slope.sum(), rest.sum()
-                    safe = np.where(base > 0, base, 1)
-                    h = slope / safe
-                    rest = np.maximum(rest - h * slope, 0)
-                    h = np.maximum(h, 0)
-                    certain = h**2 + rest / (len(x) * safe)
-                    inverse = h / np.where(certain > 0, certain, 1)
-                    if len(x) < 3:  # through two points there is always a line
-                        inverse = np.zeros_like(inverse)
+                        spread, slope, rest = spread.sum(), slope.sum(), rest.sum()
+                    # Through two points there is always a line.
+                    rises = (slope > 0) & (spread > 0) & (len(x) > 2)
+                    safe = np.where(rises, spread, 1)
+                    h = np.where(rises, slope / safe, 1)
+                    error = np.maximum(rest - h * slope, 0) / (len(x) * safe)
+                    trust = np.maximum(1 - correction_confidence**2 * error / h**2, 0)
+                    root = mean_x - mean_y / h
+                    way = rises * trust * (root - (theta[i] + updates[i]))
                     reach = correction_limit * np.sqrt(spread / total)
-                    trust = h * inverse
-                    way = trust * (mean_x - (theta[i] + updates[i])) - mean_y * inverse
-                    updates[i] = updates[i] + np.clip(way, -reach, reach)
+                    size = np.abs(way)
+                    if correction == "tensor":
+                        size = np.sqrt((way**2).sum())
+                    shorter = np.divide(
+                        reach, size, out=np.ones_like(size), where=size > reach
+                    )
+                    updates[i] = updates[i] + shorter * way
             epochs.append(
                 {
                     "step_high": judged[0][1],
