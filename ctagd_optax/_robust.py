@@ -26,7 +26,6 @@ from ctagd_optax._curvature import (
     accumulate,
     accumulators,
     counters,
-    differences,
 )
 from ctagd_optax._transform import (
     Method,
@@ -737,26 +736,37 @@ def _observe_line(line: Line, step: Step, weight: jax.Array, coordinates: bool) 
         x = jnp.where(step.finite[i], x.astype(dtype), 0)
         return (kept + share[i].astype(dtype) * (x - kept)).astype(mean.dtype)
 
-    def spread(i, total, d, e):
-        new = part[i].astype(d.dtype) * d * e.astype(d.dtype)
+    def distance(x, mean):
+        dtype = wide(mean.dtype)
+        return x.astype(dtype) - mean.astype(dtype)
+
+    def per_coordinate(i, total, x, mean_x, y, mean_y):
+        d, e = distance(x, mean_x), distance(y, mean_y)
+        new = jnp.where(step.finite[i], part[i].astype(d.dtype) * d * e, 0)
         return accumulate(total, new, first[i])
 
-    def spreads(total, d, e):
+    def products(total, *pairs):
+        """Adds the products of two distances from the means."""
         if coordinates:
-            return map_with_index(spread, total, d, e)
-        return accumulate(total, part * per_tensor(_inner, d, e), first)
+            return map_with_index(per_coordinate, total, *pairs)
+
+        def inner(x, mean_x, y, mean_y):
+            return _inner(distance(x, mean_x), distance(y, mean_y))
+
+        # Without the barrier, XLA finds that sums share distances, and stores those.
+        new = part * per_tensor(inner, *jax.lax.optimization_barrier(pairs))
+        return accumulate(total, jnp.where(step.finite, new, 0), first)
 
     def add():
         mean_params = map_with_index(move, line.mean_params, step.params)
         mean_gradients = map_with_index(move, line.mean_gradients, step.gradients)
-        dp = differences(step.params, mean_params, step.finite)
-        dg = differences(step.gradients, mean_gradients, step.finite)
+        p, g = (step.params, mean_params), (step.gradients, mean_gradients)
         return (
             mean_params,
             mean_gradients,
-            spreads(line.spread, dp, dp),
-            spreads(line.slope_sum, dp, dg),
-            spreads(line.gradient_spread, dg, dg),
+            products(line.spread, *p, *p),
+            products(line.slope_sum, *p, *g),
+            products(line.gradient_spread, *g, *g),
         )
 
     def keep():
