@@ -1,7 +1,8 @@
 """Measures what the step at an epoch's end does to the training loss.
 
-Usage: python -m benchmarks.corrections [--workload digits_mlp] [--seeds 3]
-           [--epochs 20] [--optimizers robust_sgd robust_adam ct_sgd ct_adam]
+Usage: python -m benchmarks.corrections [--workload digits_mlp] [--batch-sizes 64]
+           [--seeds 3] [--epochs 20]
+           [--optimizers robust_sgd robust_adam ct_sgd ct_adam]
            [--out benchmarks/results/corrections.json]
 
 The last step of every epoch is taken twice from the same state, with the correction
@@ -94,18 +95,23 @@ def changes(config: Config) -> list[float | None]:
 
 
 def measure(
-    workload: str, names: Sequence[str], epochs: int, seeds: int
+    workload: str,
+    names: Sequence[str],
+    batch_sizes: Sequence[int],
+    epochs: int,
+    seeds: int,
 ) -> dict[str, Any]:
     """The changes of all arms, as the file holds them.
 
     Args:
       workload: what to train.
       names: the arms.
+      batch_sizes: examples in a batch, which set the steps of an epoch.
       epochs: epochs to train.
       seeds: how many seeds, from 0 on.
 
     Returns:
-      The setting, and for each arm the changes of each seed.
+      The setting, and for each batch size and arm the changes of each seed.
     """
     return {
         "versions": {"jax": jax.__version__, "optax": optax.__version__},
@@ -113,11 +119,23 @@ def measure(
         "epochs": epochs,
         "seeds": seeds,
         "changes": {
-            name: [
-                changes(Config(workload, name, pathlib.Path(), seed, epochs))
-                for seed in range(seeds)
-            ]
-            for name in names
+            str(size): {
+                name: [
+                    changes(
+                        Config(
+                            workload,
+                            name,
+                            pathlib.Path(),
+                            seed,
+                            epochs,
+                            batch_size=size,
+                        )
+                    )
+                    for seed in range(seeds)
+                ]
+                for name in names
+            }
+            for size in batch_sizes
         },
     }
 
@@ -129,18 +147,19 @@ def rows(found: dict[str, Any]) -> list[dict[str, str]]:
       found: what :func:`measure` returns.
 
     Returns:
-      One row an arm.
+      One row an arm and a batch size.
 
     Examples:
       >>> from benchmarks import corrections
-      >>> found = {"changes": {"ct_sgd": [[-0.1, 0.02], [-0.05, 0.001]]}}
+      >>> found = {"changes": {"64": {"ct_sgd": [[-0.1, 0.02], [-0.05, 0.001]]}}}
       >>> list(corrections.rows(found)[0].values())
-      ['`ct_sgd`', '4', '50 %', '25 %', '+2.0 %', '−2.5 %']
+      ['`ct_sgd`', '64', '4', '50 %', '25 %', '+2.0 %', '−2.5 %']
     """
 
-    def row(name: str, values: list[float]) -> dict[str, str]:
+    def row(name: str, size: str, values: list[float]) -> dict[str, str]:
         return {
             "arm": f"`{name}`",
+            "batch": size,
             "epochs": str(len(values)),
             "loss raised in": tables.share(statistics.fmean(x > 0 for x in values)),
             "by over 0.5 % in": tables.share(
@@ -150,7 +169,11 @@ def rows(found: dict[str, Any]) -> list[dict[str, str]]:
             "median change": _change(statistics.median(values)),
         }
 
-    return [row(name, pooled(each)) for name, each in found["changes"].items()]
+    return [
+        row(name, size, pooled(each))
+        for size, arms in found["changes"].items()
+        for name, each in arms.items()
+    ]
 
 
 def pooled(changes: list[list[float | None]]) -> list[float]:
@@ -175,6 +198,7 @@ def main() -> None:
     add = parser.add_argument
     add("--workload", default="digits_mlp", help="what to train")
     add("--optimizers", nargs="+", default=list(OFF), help="arms with a correction")
+    add("--batch-sizes", type=int, nargs="+", default=[64], help="examples in a batch")
     add("--seeds", type=int, default=3, help="seeds 0 to N-1")
     add("--epochs", type=int, default=20, help="epochs to train")
     add(
@@ -183,8 +207,8 @@ def main() -> None:
         default=pathlib.Path("benchmarks/results/corrections.json"),
     )
     args = parser.parse_args()
-    if min(args.seeds, args.epochs) < 1:
-        parser.error("--seeds and --epochs must be at least 1")
+    if min(args.seeds, args.epochs, *args.batch_sizes) < 1:
+        parser.error("--seeds, --epochs and --batch-sizes must be at least 1")
     try:
         workloads.workload(args.workload)
         names = [optimizers.arm(spec).name for spec in args.optimizers]
@@ -192,7 +216,7 @@ def main() -> None:
             without(name)
     except ValueError as error:
         parser.error(str(error))
-    found = measure(args.workload, names, args.epochs, args.seeds)
+    found = measure(args.workload, names, args.batch_sizes, args.epochs, args.seeds)
     write_json(args.out, found)
     console = Console()
     console.print(tables.terminal(rows(found), "training loss by the correction"))

@@ -183,27 +183,33 @@ def epochs_to_cutoff(results: dict[str, Any]) -> dict[str, list[float]]:
 
 
 def epochs_to_ends(
-    runs: Sequence[dict[str, Any]], backbone: Sequence[dict[str, Any]]
+    runs: Sequence[dict[str, Any]],
+    backbone: Sequence[dict[str, Any]],
+    measure: str = "accuracy",
 ) -> list[float]:
-    """For each run, the epochs to 1 % below the end of the same seed's bare backbone.
+    """For each run, the epochs to where the same seed's bare backbone ends.
 
     Unlike the common cutoff, this does not depend on which other arms there are.
 
     Args:
       runs: the runs of an arm.
       backbone: the runs of its bare backbone.
+      measure: "accuracy", up to 1 % below the backbone's, or "train_loss", the mean
+        over an epoch's batches as it went, which chance moves less.
 
     Returns:
       Epochs, ∞ where a run never gets there; NaN where the backbone has no run of the
       seed, or that run diverged.
     """
+    scale = -1.0 if measure == "train_loss" else 1.0  # the higher the better
+    slack = 1.0 if measure == "train_loss" else 1 - END_TOLERANCE
     ends = {
-        run["seed"]: (1 - END_TOLERANCE) * run["accuracy"][-1]
+        run["seed"]: scale * slack * run[measure][-1]
         for run in backbone
-        if run["accuracy"] and run["failed_step"] is None
+        if run[measure] and run["failed_step"] is None
     }
     return [
-        epochs_to(ends[run["seed"]], run["accuracy"])
+        epochs_to(ends[run["seed"]], [scale * value for value in run[measure]])
         if run["seed"] in ends
         else math.nan
         for run in runs
@@ -305,10 +311,10 @@ def summary(
       (seeds), best, refreshed_best (with BatchNorm statistics taken anew),
       epochs_to_cutoff, missed (seeds that never reached it), fell_back (seeds that
       reached it and lost it), epochs_to_final, epochs_to_backbone (to where the bare
-      backbone ends), saved_backbone, saved_tuned, saved_control, evidence (share of
-      coordinates), at_minimum (share of tensors and epochs with γ at λ_min),
-      seconds_to_cutoff, seconds_per_epoch, compile_seconds (of the seed that took
-      longest).
+      backbone ends), epochs_to_loss (the same by training loss), saved_backbone,
+      saved_tuned, saved_control, evidence (share of coordinates), at_minimum (share of
+      tensors and epochs with γ at λ_min), seconds_to_cutoff, seconds_per_epoch,
+      compile_seconds (of the seed that took longest).
 
     Raises:
       ValueError: there is no run, or an arm's times are not those of its seeds.
@@ -318,7 +324,7 @@ def summary(
     rows = []
     for name, arm in results["arms"].items():
         runs = arm["runs"]
-        against = references(results, name)
+        against, bare = references(results, name), _bare(results, name)
         row = {
             "arm": name,
             "role": arm["role"],
@@ -330,7 +336,8 @@ def summary(
             "missed": sum(map(math.isinf, epochs[name])),
             "fell_back": sum(falls_back(threshold, run) for run in runs),
             **_spread("epochs_to_final", [epochs_to_final(run) for run in runs]),
-            **_spread("epochs_to_backbone", epochs_to_ends(runs, _bare(results, name))),
+            **_spread("epochs_to_backbone", epochs_to_ends(runs, bare)),
+            **_spread("epochs_to_loss", epochs_to_ends(runs, bare, "train_loss")),
         }
         for what in ("backbone", "tuned", "control"):
             other = epochs.get(against.get(what, ""), [])

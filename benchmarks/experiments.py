@@ -115,6 +115,10 @@ ROBUST_ABLATIONS = {
     "guard": ("robust_sgd:guard=1e9",),
     "parts of an epoch": ("robust_sgd:parts=4",),
     "correction": ("robust_sgd:correction=none", "robust_sgd:correction=coordinate"),
+    "trust": (
+        "robust_sgd:correction_confidence=0",
+        "robust_sgd:correction_confidence=1",
+    ),
     "reach": (
         "robust_sgd:correction_limit=0.25",
         "robust_sgd:correction_limit=1",

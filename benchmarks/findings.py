@@ -90,7 +90,10 @@ ROBUST_INGREDIENTS = {
     "parts of an epoch": "in which steps are judged; 1 by default",
     "correction": "the step at the end of an epoch: one slope for each tensor by "
     "default; none, or one for each coordinate, otherwise",
-    "reach": "of the correction, in standard deviations; 0.5 by default",
+    "trust": "how many standard errors the correction's slope must be above 0; 2 by "
+    "default",
+    "reach": "of the correction, in standard deviations of a tensor's path; 0.5 by "
+    "default",
     "samples": "steps that the correction's line is fitted to, at most; 32 by default",
 }
 
@@ -623,6 +626,11 @@ def _robust(found: list[Comparison]) -> str:
         "Over workloads; 0 where only the robust method gets there, ∞ where only the "
         "other does, and none where neither does:\n\n"
         f"{_ratios(found, 'epochs_to_backbone')}\n\n"
+        "Epochs to the training loss at which the bare backbone ends. That is the "
+        "mean over the batches of an epoch, so to end each epoch at a low learning "
+        "rate, as the sawtooth does, is no advantage:\n\n"
+        f"{robust_table(found, 'epochs_to_loss')}\n\n"
+        f"{_ratios(found, 'epochs_to_loss')}\n\n"
         "Epochs to the cutoff, 5 % below the best of all arms:\n\n"
         f"{robust_table(found, 'epochs_to_cutoff')}\n\n"
         f"{_ratios(found, 'epochs_to_cutoff')}\n"
@@ -699,9 +707,12 @@ def _goals_of_safety(results: pathlib.Path) -> Iterator[Goal]:
         broken = [cell["diverged"] for cell in sweep["cells"]]
         more = sum(each["method"] > each["backbone"] for each in broken)
         yield Goal("never diverges where bare does not", of, more, 0, str(more))
-    changes = json.loads((results / "corrections.json").read_text())["changes"]
-    for arm in (arm for arm in _RIVALS if arm in changes):
-        values = corrections.pooled(changes[arm])
+    sizes = json.loads((results / "corrections.json").read_text())["changes"].values()
+    for arm in _RIVALS:
+        changes = [seed for each in sizes for seed in each.get(arm, ())]
+        if not changes:
+            continue
+        values = corrections.pooled(changes)
         often, worst = statistics.fmean(x > 0 for x in values), max(values)
         for goal, value, limit in (
             ("correction raises the loss in under 5 % of epochs", often, 0.05),
@@ -749,17 +760,44 @@ def _sweeps(folder: pathlib.Path) -> str:
         "## Is the robust method safe at any learning rate?\n",
         "The backbone's learning rate times a factor. Epochs to 1 % below the test "
         "accuracy at which the bare backbone ends there with the same seed; the "
-        "control is the sawtooth.\n",
+        "control is the sawtooth. The last column is the backbone itself, by where it "
+        "ends with another seed: what chance does.\n",
     ]
     for path in sorted(folder.glob("*/sweep.json")):
         found = json.loads(path.read_text())
         parts += [
             f"### `{found['method']}` on {found['workload']}\n",
             f"{len(found['seeds'])} seeds, {found['cells'][0]['epochs']} epochs. "
-            f"{_broken(found)}\n",
+            f"{_broken(found)} {_sooner(found)}\n",
             f"{tables.markdown(sweeps.rows(found), texts=2)}\n",
         ]
     return "\n".join(parts)
+
+
+def _sooner(found: dict[str, Any]) -> str:
+    """In how many cells a method is sooner, and later, than what it is set against."""
+    cells = found["cells"]
+
+    def count(what: str, over: str) -> str:
+        ratios = [
+            sweeps.ratio(cell, what, over)
+            for cell in cells
+            if any(
+                each is not None and None not in each
+                for each in (cell["reached"][what], cell["reached"][over])
+            )
+        ]
+        later = sum(ratio > 1.05 for ratio in ratios)
+        return (
+            f"in {sum(r < 1 for r in ratios)} of {len(ratios)} cells, later in {later}"
+        )
+
+    return (
+        "Of the cells in which one of the two arrives, it is sooner than its backbone "
+        f"{count('method', 'backbone')} (by over 5 %), and sooner than the sawtooth "
+        f"{count('method', 'control')}; by chance, another seed of the backbone is "
+        f"sooner {count('chance', 'backbone')}."
+    )
 
 
 def _broken(found: dict[str, Any]) -> str:
@@ -776,40 +814,53 @@ def _broken(found: dict[str, Any]) -> str:
 
 
 def _robust_ingredients(ablations: list[Comparison]) -> str:
-    parts = [
-        "## What does each ingredient of the robust method contribute?\n",
-        "`robust_sgd` with one thing changed at a time, below the method as it is.\n",
-    ]
+    by_rate: dict[float, dict[str, dict[str, Any]]] = {}
     for comparison in ablations:
-        # In an ablation all arms have the same learning rate; the title has it.
-        summary = {re.sub("@[^:]*", "", n): row for n, row in comparison.rows.items()}
-        options = next(iter(comparison.results["arms"].values()))["options"]
-        rate = options.get("learning_rate")
-        at = f" at a learning rate of {rate:g}" if rate else ""
+        # All arms of an ablation have one learning rate, which the columns name.
+        results = comparison.results
+        arms = {re.sub("@[^:]*", "", n): arm for n, arm in results["arms"].items()}
+        rate = arms["sgd"]["options"]["learning_rate"]
+        summary = curves.summary({**results, "arms": arms})
+        by_rate[rate] = {row["arm"]: row for row in summary}
 
-        def cells(ingredient, name, rows=summary):
-            row = rows[name]
-            return {
-                "ingredient": ingredient,
-                "arm": f"`{name}`",
-                "best, %": tables.plus_minus(row, "best", 1, scale=100),
-                "epochs to cutoff": tables.plus_minus(row, "epochs_to_cutoff", 1),
-                "fell back": row["fell_back"],
-                "diverged": row["diverged"],
-            }
+    def cells(ingredient: str, name: str) -> dict[str, str]:
+        row = {"ingredient": ingredient, "arm": f"`{name}`"}
+        for key, title in (
+            ("epochs_to_backbone", "accuracy"),
+            ("epochs_to_loss", "loss"),
+        ):
+            for rate, rows in sorted(by_rate.items()):
+                found = rows.get(name, {})
+                row[f"{title} at {rate:g}"] = (
+                    tables.plus_minus(found, key, 1) if found else tables.NOTHING
+                )
+        return row
 
-        first = ("sgd", "sawtooth_control", "robust_sgd")
-        table = [cells("", name) for name in first if name in summary]
-        for ingredient, specs in experiments.ROBUST_ABLATIONS.items():
-            names = [optimizers.arm(spec).name for spec in specs]
-            table += [cells(ingredient, name) for name in names if name in summary]
-        parts += [
-            f"### Robust ablations on {comparison.results['workload']}{at}\n",
-            f"{tables.setting(comparison.results)}\n",
-            f"{tables.markdown(table, texts=2)}\n",
-        ]
+    known = {name for rows in by_rate.values() for name in rows}
+    first = ("sgd", "sawtooth_control", "robust_sgd")
+    table = [cells("", name) for name in first if name in known]
+    for ingredient, specs in experiments.ROBUST_ABLATIONS.items():
+        names = [optimizers.arm(spec).name for spec in specs]
+        table += [cells(ingredient, name) for name in names if name in known]
+    settings = {
+        f"{results['description']}: {len(results['seeds'])} seeds, {results['epochs']} "
+        f"epochs of {results['steps_per_epoch']} steps.\n"
+        for results in (comparison.results for comparison in ablations)
+    }
     meanings = (f"- **{k.capitalize()}**: {v}." for k, v in ROBUST_INGREDIENTS.items())
-    return "\n".join([*parts, *meanings, ""])
+    return "\n".join(
+        [
+            "## What does each ingredient of the robust method contribute?\n",
+            "`robust_sgd` with one thing changed at a time, below the method as it is. "
+            "Epochs to the test accuracy, within 1 %, and to the training loss at "
+            "which SGD ends at that learning rate with the same seed; ∞: a seed never "
+            "gets there.\n",
+            *sorted(settings),
+            f"{tables.markdown(table, texts=2)}\n",
+            *meanings,
+            "",
+        ]
+    )
 
 
 def _corrections(path: pathlib.Path) -> str:

@@ -120,7 +120,8 @@ def cell(results: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
     Returns:
       For each arm the epochs that each seed needs to where the bare backbone ends with
       that seed (None: never), or None if a run of the backbone diverged; the accuracies
-      with which its runs end; and how many diverged.
+      with which its runs end; and how many diverged. Beside the arms there is "chance",
+      the backbone measured by where it ends with another seed.
     """
     runs = {what: results["arms"][arm]["runs"] for what, arm in names.items()}
     broken = {
@@ -134,11 +135,19 @@ def cell(results: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
         counts = curves.epochs_to_ends(each, runs["backbone"])
         return [int(count) if math.isfinite(count) else None for count in counts]
 
+    bare = runs["backbone"]
+    others = [
+        {**run, "seed": other["seed"]}
+        for run, other in zip(bare, bare[1:] + bare[:1], strict=True)
+    ]
     return {
         "steps_per_epoch": results["steps_per_epoch"],
         "epochs": results["epochs"],
         "arms": names,
-        "reached": {what: reached(each) for what, each in runs.items()},
+        "reached": {
+            **{what: reached(each) for what, each in runs.items()},
+            "chance": reached(others),
+        },
         "ends": {
             what: [run["accuracy"][-1] if run["accuracy"] else None for run in each]
             for what, each in runs.items()
@@ -147,13 +156,19 @@ def cell(results: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def ratio(one: dict[str, Any]) -> float:
-    """Mean epochs of the method over those of its backbone, in a cell; ∞ for a miss.
+def ratio(one: dict[str, Any], what: str = "method", over: str = "backbone") -> float:
+    """Mean epochs of one arm of a cell over those of another; ∞ for a miss.
 
-    Where the backbone diverges there is nothing to lose, and it is 0.
+    Where the backbone diverges, or the other arm misses, there is nothing to lose, and
+    it is 0.
+
+    Args:
+      one: the cell.
+      what: whose epochs.
+      over: over whose.
     """
-    ours, theirs = one["reached"]["method"], one["reached"]["backbone"]
-    if ours is None or theirs is None:
+    ours, theirs = one["reached"][what], one["reached"][over]
+    if ours is None or theirs is None or None in theirs:
         return 0.0
     if None in ours:
         return math.inf
@@ -176,7 +191,7 @@ def rows(found: dict[str, Any]) -> list[dict[str, str]]:
     """The rows of the table of a sweep."""
 
     def epochs(one: dict[str, Any], what: str) -> str:
-        if one["diverged"][what]:
+        if one["diverged"].get(what):
             return f"diverged ({one['diverged'][what]} of {len(found['seeds'])})"
         counts = one["reached"][what]
         if counts is None:
@@ -196,11 +211,11 @@ def rows(found: dict[str, Any]) -> list[dict[str, str]]:
             "steps an epoch": str(one["steps_per_epoch"]),
             "backbone": f"`{one['arms']['backbone']}`",
             "its end, %": end(one["ends"]["backbone"]),
+            "method's end, %": end(one["ends"]["method"]),
             **{
                 f"epochs to it: {what}": epochs(one, what)
-                for what in ("backbone", "control", "method")
+                for what in ("backbone", "control", "method", "chance")
             },
-            "method's end, %": end(one["ends"]["method"]),
         }
         for one in found["cells"]
     ]

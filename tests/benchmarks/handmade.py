@@ -2,11 +2,12 @@
 
 
 def run(*accuracy, seed=0, failed_step=None, **lists):
-    """A run with these accuracies after its epochs."""
+    """A run with these accuracies after its epochs, and losses to match."""
     empty = dict.fromkeys(("refreshed_accuracy", "gamma_at_min", "observed"))
     return {
         "seed": seed,
         "accuracy": list(accuracy),
+        "train_loss": [1 - value for value in accuracy],
         "failed_step": failed_step,
         **empty,
         **lists,

@@ -44,25 +44,30 @@ def test_an_arm_without_a_correction():
 
 
 def test_rows():
-    found = {"changes": {"ct_sgd": [[3.0, -0.5]], "ct_adam": [[-0.5, 0.001], [None]]}}
-    first, second = corrections.rows(found)
-    assert list(first.values()) == ["`ct_sgd`", "2", "50 %", "50 %", "4×", "2.2×"]
+    arms = {"ct_sgd": [[3.0, -0.5]], "ct_adam": [[-0.5, 0.001], [None]]}
+    first, second, third = corrections.rows(
+        {"changes": {"8": arms, "4": {"ct_sgd": [[-0.5]]}}}
+    )
+    assert list(first.values()) == ["`ct_sgd`", "8", "2", "50 %", "50 %", "4×", "2.2×"]
     # What broke a run counts as a rise.
-    assert list(second.values())[1:] == ["3", "67 %", "33 %", "∞", "+0.1 %"]
+    assert list(second.values())[2:] == ["3", "67 %", "33 %", "∞", "+0.1 %"]
+    assert (third["arm"], third["batch"], third["epochs"]) == ("`ct_sgd`", "4", "1")
 
 
 def test_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(corrections, "changes", lambda config: [0.1] * config.epochs)
     out = tmp_path / "corrections.json"
     arguments = ["--optimizers", "ct_sgd", "--seeds", "2", "--epochs", "3"]
+    arguments += ["--batch-sizes", "64", "16"]
     monkeypatch.setattr(sys, "argv", ["corrections", *arguments, "--out", str(out)])
     corrections.main()
     found = json.loads(out.read_text())
-    assert found["changes"] == {"ct_sgd": [[0.1] * 3] * 2}
+    each = {"ct_sgd": [[0.1] * 3] * 2}
+    assert found["changes"] == {"64": each, "16": each}
     assert "100 %" in capsys.readouterr().out
 
     for wrong, message in (
-        (["--seeds", "0"], "--seeds and --epochs must be at least 1"),
+        (["--seeds", "0"], "--batch-sizes must be at least 1"),
         (["--optimizers", "adam"], "optimizers must be of robust_sgd"),
         (["--workload", "digit_mlp"], "digits_mlp"),
     ):

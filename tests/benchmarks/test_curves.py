@@ -60,6 +60,17 @@ def test_epochs_to_where_the_backbone_of_the_seed_ends():
     assert curves.epochs_to_ends([run(failed_step=1)], bare[:1]) == [math.inf]
 
 
+def test_epochs_to_the_backbones_training_loss():
+    bare = [run(0.9, train_loss=[2.0, 1.0])]
+    ours = run(0.1, 0.1, 0.1, train_loss=[3.0, 1.005, 0.9])
+    assert curves.epochs_to_ends([ours, bare[0]], bare, "train_loss") == [3, 2]
+    [row, other] = curves.summary(
+        comparison(sgd=("backbone", *bare), robust_sgd=("ours", ours))
+    )
+    assert (row["epochs_to_loss"], other["epochs_to_loss"]) == (2, 3)
+    assert (row["epochs_to_backbone"], other["epochs_to_backbone"]) == (1, math.inf)
+
+
 def test_best():
     assert curves.best([0.1, 0.7, 0.3]) == 0.7
     assert curves.best([]) == 0

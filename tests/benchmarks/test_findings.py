@@ -38,7 +38,7 @@ def folder(tmp_path):
     (tmp_path / "testbed" / "table.json").write_text(json.dumps({"seconds": seconds}))
     shutil.copy(report.RESULTS / "recipes.json", tmp_path)
     found = {"workload": "digits_mlp", "seeds": 1, "epochs": 2}
-    found["changes"] = {"ct_sgd": [[0.5, -0.1]]}
+    found["changes"] = {"64": {"ct_sgd": [[0.5, -0.1]]}}
     (tmp_path / "corrections.json").write_text(json.dumps(found))
     return tmp_path
 
@@ -109,7 +109,7 @@ def test_trust_and_cost(text):
 def test_corrections(text):
     found = section(text, "Does the correction do harm?")
     assert "On `digits_mlp`, 1 seeds of 2 epochs" in found
-    assert "| `ct_sgd` | 2 | 50 % | 50 % | +50.0 % | +20.0 % |" in found
+    assert "| `ct_sgd` | 64 | 2 | 50 % | 50 % | +50.0 % | +20.0 % |" in found
 
 
 def test_recipes(text):
@@ -180,6 +180,7 @@ def test_the_robust_method(folder):
         robust_sgd=("ours", run(0.9, 0.8)),
         **{"robust_sgd:guard=1000000000": ("control", run(0.1, 0.1))},
     )
+    results["arms"]["sgd"]["options"] = {"learning_rate": 0.01}
     for kind in ("compare", "ablate/robust_sgd"):
         path = folder / kind / "digits_mlp"
         write(path, results, dict.fromkeys(results["arms"], 1.0))
@@ -192,13 +193,20 @@ def test_the_robust_method(folder):
 
     text = findings.page(folder)
     assert "`sgd` | `sawtooth_control` | `robust_sgd` |" in text
-    assert "| `digits_mlp` | 2.0 | 2.0 | 1.0 |" in text
-    assert "| `robust_sgd` | `sgd` | 0.50 | 0.50 | 1 of 1 | 0 of 1 |" in text
+    helps = section(text, "Does the robust method help?")
+    assert helps.count("| `digits_mlp` | 2.0 | 2.0 | 1.0 |") == 3
+    assert helps.count("| `robust_sgd` | `sgd` | 0.50 | 0.50 | 1 of 1 | 0 of 1 |") == 3
     assert "| `robust_sgd` | `sgd`, tuned | – | – | 0 of 0 | 0 of 0 |" in text
-    assert "| 5 | `sgd` | 90.0 | 2.0 | 2.0 | 1.0 | 80.0 |" in text
+    assert "| 5 | `sgd` | 90.0 | 80.0 | 2.0 | 2.0 | 1.0 | 2.0 |" in text
     assert "in 1 of 1 cells: `robust_sgd` with 5 steps an epoch." in text
-    changed = section(text, "Robust ablations on digits_mlp")
-    assert "| guard | `robust_sgd:guard=1000000000` | 10.0 | ∞" in changed
+    assert "sooner than its backbone in 1 of 1 cells, later in 0" in text
+    assert "sooner than the sawtooth in 1 of 1 cells, later in 0" in text
+    changed = section(
+        text, "What does each ingredient of the robust method contribute?"
+    )
+    assert "| ingredient | arm | accuracy at 0.01 | loss at 0.01 |" in changed
+    assert "|  | `robust_sgd` | 1.0 | 1.0 |" in changed
+    assert "| guard | `robust_sgd:guard=1000000000` | ∞ | ∞ |" in changed
     goals = section(text, "Which of its goals does the robust method reach?")
     assert goals.startswith("3 of 3. ")
     assert "| never diverges where bare does not | `robust_sgd`, 1 cells" in goals
@@ -222,7 +230,10 @@ def test_ratios_of_runs_that_never_arrive(folder):
 
 
 def test_goals(folder):
-    changes = {"robust_sgd": [[-0.1, 0.002], [-0.1, None]], "ct_sgd": [[9.0]]}
+    changes = {
+        "64": {"robust_sgd": [[-0.1, 0.002]], "ct_sgd": [[9.0]]},
+        "16": {"robust_sgd": [[-0.1, None]]},
+    }
     path = folder / "corrections.json"
     found = json.loads(path.read_text())
     path.write_text(json.dumps({**found, "changes": changes}))

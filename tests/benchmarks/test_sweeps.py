@@ -1,6 +1,7 @@
 """Sweeps over learning rates and lengths of an epoch."""
 
 import json
+import math
 
 import pytest
 from rich.console import Console
@@ -51,18 +52,22 @@ def test_epochs_to_where_the_backbone_ends():
         "backbone": [2, 3],
         "control": [None, 1],
         "method": [1, 2],
+        "chance": [2, None],  # the second seed is never where the first ends
     }
     assert sweeps.ratio(found) == 1.5 / 2.5
+    assert sweeps.ratio(found, "chance") == math.inf
+    assert sweeps.ratio(found, over="control") == 0
     assert sweeps.loss_at_end(found) == pytest.approx(0)
     [row] = sweeps.rows({"cells": [found], "seeds": [0, 1]})
     assert list(row.values()) == [
         "7",
         "`sgd`",
         "50.0",
+        "50.0",
         "2.5",
         "∞ (1 of 2 missed)",
         "1.5",
-        "50.0",
+        "∞ (1 of 2 missed)",
     ]
 
 
