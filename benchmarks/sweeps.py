@@ -156,23 +156,42 @@ def cell(results: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def ratio(one: dict[str, Any], what: str = "method", over: str = "backbone") -> float:
-    """Mean epochs of one arm of a cell over those of another; ∞ for a miss.
-
-    Where the backbone diverges, or the other arm misses, there is nothing to lose, and
-    it is 0.
+def ratios(
+    found: dict[str, Any], what: str = "method", over: str = "backbone"
+) -> list[float]:
+    """Mean epochs of one arm over those of another, in the cells that one arrives in.
 
     Args:
-      one: the cell.
+      found: the sweep.
       what: whose epochs.
       over: over whose.
+
+    Returns:
+      A ratio a cell, 0 where only the first arrives with all seeds, ∞ where only the
+      second does. Cells in which neither does, or the backbone diverges, are left out.
+
+    Examples:
+      >>> from benchmarks import sweeps
+      >>> cells = [{"method": [2, 4], "backbone": [8, 4]}, {"method": [1, None]}]
+      >>> cells[1]["backbone"] = [9, 9]
+      >>> sweeps.ratios({"cells": [{"reached": cell} for cell in cells]})
+      [0.5, inf]
     """
-    ours, theirs = one["reached"][what], one["reached"][over]
-    if ours is None or theirs is None or None in theirs:
-        return 0.0
-    if None in ours:
+    pairs = [
+        [_mean(cell["reached"][name]) for name in (what, over)]
+        for cell in found["cells"]
+    ]
+    return [
+        0.0 if math.isinf(theirs) else ours / theirs
+        for ours, theirs in pairs
+        if min(ours, theirs) < math.inf
+    ]
+
+
+def _mean(counts: list[int | None] | None) -> float:
+    if counts is None or None in counts:
         return math.inf
-    return statistics.fmean(ours) / statistics.fmean(theirs)
+    return statistics.fmean(counts)
 
 
 def loss_at_end(one: dict[str, Any]) -> float:

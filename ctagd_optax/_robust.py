@@ -347,7 +347,7 @@ def robust_ct_agd(
 
     shortened to the norm :math:`\kappa\sqrt{S_x / W}` if it is longer. That is nothing
     where :math:`h` is not above :math:`c` standard errors. They are those of :math:`n`
-    samples, however large the tensor, as the noise of its coordinates may be one.
+    samples, however large the tensor: its coordinates may share their noise.
 
     ``update`` needs ``params``, and takes ``epoch_end`` and other extra arguments as
     that of :func:`ct_agd` does. The half of an epoch is that of ``steps_per_epoch``,

@@ -208,7 +208,8 @@ def test_the_robust_method(folder):
     assert "|  | `robust_sgd` | 1.0 | 1.0 |" in changed
     assert "| guard | `robust_sgd:guard=1000000000` | ∞ | ∞ |" in changed
     goals = section(text, "Which of its goals does the robust method reach?")
-    assert goals.startswith("3 of 3. ")
+    assert goals.startswith("6 of 6. ")
+    assert "| sooner than the sawtooth, median, by training loss | `rob" in goals
     assert "| never diverges where bare does not | `robust_sgd`, 1 cells" in goals
     assert findings.ROBUST_INGREDIENTS.keys() == experiments.ROBUST_ABLATIONS.keys()
 

@@ -54,9 +54,10 @@ def test_epochs_to_where_the_backbone_ends():
         "method": [1, 2],
         "chance": [2, None],  # the second seed is never where the first ends
     }
-    assert sweeps.ratio(found) == 1.5 / 2.5
-    assert sweeps.ratio(found, "chance") == math.inf
-    assert sweeps.ratio(found, over="control") == 0
+    assert sweeps.ratios({"cells": [found]}) == [1.5 / 2.5]
+    assert sweeps.ratios({"cells": [found]}, "chance") == [math.inf]
+    assert sweeps.ratios({"cells": [found]}, over="control") == [0]
+    assert sweeps.ratios({"cells": [found]}, "control", "chance") == []
     assert sweeps.loss_at_end(found) == pytest.approx(0)
     [row] = sweeps.rows({"cells": [found], "seeds": [0, 1]})
     assert list(row.values()) == [
@@ -94,7 +95,7 @@ def test_runs_that_diverge():
         NAMES,
     )
     assert found["reached"]["method"] is None
-    assert sweeps.ratio(found) == 0
+    assert sweeps.ratios({"cells": [found]}) == []
     [row] = sweeps.rows({"cells": [found], "seeds": [0]})
     assert row["its end, %"] == row["epochs to it: method"] == "–"
 
