@@ -334,7 +334,7 @@ def _ablate(options: argparse.Namespace, console: Console) -> int:
 
 
 def _add_sweep(parser: argparse.ArgumentParser) -> None:
-    _add_many(parser, "runs/sweep/WORKLOAD")
+    _add_many(parser, "runs/sweep/OPTIMIZER/WORKLOAD")
     add = parser.add_argument
     add("--optimizer", default="robust_sgd", help="the method (%(default)s)")
     add("--seeds", type=int, default=5, help="runs an arm (%(default)s)")
@@ -359,7 +359,8 @@ def _sweep(options: argparse.Namespace, console: Console) -> int:
     work = workloads.workload(options.workload)
     if options.batch_size and options.batch_sizes:
         raise ValueError("give --batch-size or --batch-sizes, not both")
-    out = options.out or pathlib.Path("runs", "sweep", work.name)
+    method = optimizers.arm(options.optimizer).name
+    out = options.out or pathlib.Path("runs", "sweep", method, work.name)
     found = sweeps.sweep(
         work.name,
         options.optimizer,

@@ -283,7 +283,9 @@ def _answer(values: list[float]) -> str:
 
 def _profiled(found: list[Comparison]) -> tuple[list[dict[str, Any]], list[str]]:
     """The comparisons under common labels, and the arms that all of them have."""
-    comparisons = [profiles.relabelled(c.results) for c in found]
+    # Those without CT-AGD are of the robust method and its rivals, few arms.
+    whole = [c for c in found if "ct_sgd" in c.rows] or found
+    comparisons = [profiles.relabelled(c.results) for c in whole]
     return comparisons, profiles.common_arms(comparisons)
 
 
@@ -307,8 +309,8 @@ def _profile(found: list[Comparison], results: pathlib.Path) -> str:
         "## Which arm is fast on how many workloads?\n\n"
         f"Over {count} workload{'s' * (count > 1)}: the share on which an arm's epochs "
         "to the cutoff are within a multiple of the best of these arms'; within 1×, it "
-        "is the best. Never: a seed does not arrive at all. Only arms that every "
-        "workload has are here. A tuned arm has its own options on each workload.\n\n"
+        "is the best. Never: a seed does not arrive at all. Only arms that each of "
+        "these workloads has are here. A tuned arm has its own options on each.\n\n"
         f"![Performance profiles of all arms]({picture.as_posix()})\n\n"
         f"{tables.markdown(rows)}\n"
     )
@@ -713,7 +715,7 @@ def _goals_of_speed(found: list[Comparison]) -> Iterator[Goal]:
 
 
 def _goals_of_safety(results: pathlib.Path) -> Iterator[Goal]:
-    for path in sorted(results.glob("sweep/*/sweep.json")):
+    for path in sorted(results.glob("sweep/*/*/sweep.json")):
         sweep = json.loads(path.read_text())
         of = f"`{sweep['method']}`, {len(sweep['cells'])} cells of its sweep"
         worst = max(sweeps.ratios(sweep))
@@ -780,7 +782,7 @@ def _sweeps(folder: pathlib.Path) -> str:
         "control is the sawtooth. The last column is the backbone itself, by where it "
         "ends with another seed: what chance does.\n",
     ]
-    for path in sorted(folder.glob("*/sweep.json")):
+    for path in sorted(folder.glob("*/*/sweep.json")):
         found = json.loads(path.read_text())
         parts += [
             f"### `{found['method']}` on {found['workload']}\n",

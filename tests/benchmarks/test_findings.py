@@ -99,6 +99,16 @@ def test_the_profile(text):
     assert "| `ct_sgd` | 0 % | 0 % | 0 % | 0 % | 100 % |" in profile
 
 
+def test_the_profile_is_of_comparisons_with_ct_agd(folder):
+    few = {"sgd": ("backbone", run(0.5)), "robust_sgd": ("ours", run(0.9))}
+    for name, arms in (("a", {**few, "ct_sgd": ("paper", run(0.1))}), ("b", few)):
+        results = comparison(**arms)
+        write(folder / "compare" / name, results, dict.fromkeys(arms, 1.0))
+    profile = section(findings.page(folder), "Which arm is fast on how many workloads?")
+    assert profile.startswith("Over 1 workload: ")
+    assert "| `ct_sgd` | 0 % |" in profile
+
+
 def test_trust_and_cost(text):
     assert "| `digits_mlp` | 25 % | 100 % |" in text
     assert "| `digits_mlp` | +10 % | 4 s |" in text
@@ -186,7 +196,7 @@ def test_the_robust_method(folder):
         write(path, results, dict.fromkeys(results["arms"], 1.0))
     names = sweeps.arms("robust_sgd", [1.0])[0]
     cell = sweeps.cell({**results, "steps_per_epoch": 5, "epochs": 2}, names)
-    path = folder / "sweep" / "digits_mlp" / "sweep.json"
+    path = folder / "sweep" / "robust_sgd" / "digits_mlp" / "sweep.json"
     path.parent.mkdir(parents=True)
     found = {"workload": "digits_mlp", "method": "robust_sgd", "seeds": [0]}
     path.write_text(json.dumps({**found, "cells": [cell]}))
