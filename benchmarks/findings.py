@@ -823,6 +823,9 @@ def _broken(found: dict[str, Any]) -> str:
 
 
 def _robust_ingredients(ablations: list[Comparison]) -> str:
+    title = "## What does each ingredient of the robust method contribute?\n"
+    if not ablations:
+        return f"{title}\nNot measured yet.\n"
     by_rate: dict[float, dict[str, dict[str, Any]]] = {}
     for comparison in ablations:
         # All arms of an ablation have one learning rate, which the columns name.
@@ -859,7 +862,7 @@ def _robust_ingredients(ablations: list[Comparison]) -> str:
     meanings = (f"- **{k.capitalize()}**: {v}." for k, v in ROBUST_INGREDIENTS.items())
     return "\n".join(
         [
-            "## What does each ingredient of the robust method contribute?\n",
+            title,
             "`robust_sgd` with one thing changed at a time, below the method as it is. "
             "Epochs to the test accuracy, within 1 %, and to the training loss at "
             "which SGD ends at that learning rate with the same seed; ∞: a seed never "
