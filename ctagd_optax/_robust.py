@@ -42,35 +42,36 @@ from ctagd_optax._transform import (
 class MotionSums(NamedTuple):
     """Inner products along the motion, summed over the steps of an epoch.
 
-    Each is a vector, with one entry for all tensors together or one per tensor.
+    Each is a vector, with one entry for all tensors together or one per tensor. Errors
+    are kept as roots, as the squares of small gradients' products would underflow.
 
     Attributes:
       curvature: N, the sum of n_t, which is u_{t-2}ᵀ H u_{t-1} on average.
-      squares: the sum of n_t².
+      curvature_error: SE, the root of the sum of n_t².
       promise: D, the sum of -⟨u_{t-1}, g_{t-1}⟩: the descent of a raw step to first
         order.
       overlap_sum: O, the sum of ⟨u_{t-1}, g_t⟩ / m_{t-1}: the gradient after a step,
         along it.
-      overlap_squares: the sum of the squares of these terms.
+      overlap_error: the root of the sum of the squares of these terms.
       fresh: P, the sum of -⟨u_{t-2}, g_{t-1}⟩: what is left of the promise by the
         gradient of the next batch, which does not share the noise of u_{t-2}.
-      fresh_squares: the sum of the squares of these terms.
+      fresh_error: the root of the sum of the squares of these terms.
     """
 
     curvature: jax.Array
-    squares: jax.Array
+    curvature_error: jax.Array
     promise: jax.Array
     overlap_sum: jax.Array
-    overlap_squares: jax.Array
+    overlap_error: jax.Array
     fresh: jax.Array
-    fresh_squares: jax.Array
+    fresh_error: jax.Array
 
 
 class RobustInfo(NamedTuple):
     """What the last closed epoch knew of its step length.
 
     Every field is a vector with one entry per tensor, in the order of
-    ``jax.tree.leaves``. All are zero until an epoch has been closed. If both are asked,
+    ``jax.tree.leaves``. All are zero until an epoch has been closed. With "mix", the
     figures are those of the tensor, not of all together.
 
     Attributes:
@@ -198,11 +199,11 @@ def step_length(
     Examples:
       >>> import jax.numpy as jnp
       >>> from ctagd_optax._robust import MotionSums, step_length
-      >>> sums = MotionSums(*map(jnp.asarray, (0.2, 0.01, 1.0, -0.4, 0.1, 0.5, 0.1)))
+      >>> sums = MotionSums(*map(jnp.asarray, (0.2, 0.1, 1.0, -0.4, 0.1, 0.5, 0.1)))
       >>> print(*step_length(sums, jnp.asarray(2.0)))
       1.2 0.2
     """
-    error = jnp.asarray(confidence, jnp.float32) * jnp.sqrt(sums.squares)
+    error = jnp.asarray(confidence, jnp.float32) * sums.curvature_error
     known = sums.promise != 0
     scale = multiplier / jnp.where(known, sums.promise, 1)
     high = jnp.maximum(sums.curvature, 0) + error
@@ -346,13 +347,16 @@ def robust_ct_agd(
         r = \bigl(1 - (c\,\mathrm{se} / h)^2\bigr)^+,
 
     shortened to the norm :math:`\kappa\sqrt{S_x / W}` if it is longer. That is nothing
-    where :math:`h` is not above :math:`c` standard errors. They are those of :math:`n`
-    samples, however large the tensor: its coordinates may share their noise.
+    where :math:`h` is not above :math:`c` standard errors. These are rough. On the one
+    hand they are those of :math:`n` samples, however large the tensor, as if its
+    coordinates shared their noise. On the other, a path that is a random walk of noise
+    seems to have a slope (Dickey and Fuller): of tensors with a single coordinate a
+    third or more are then followed, of those with a hundred none.
 
     ``update`` needs ``params``, and takes ``epoch_end`` and other extra arguments as
     that of :func:`ct_agd` does. The half of an epoch is that of ``steps_per_epoch``,
-    also if ``epoch_end`` ends it earlier or later. Under differentiation, multiplier
-    and fitted line are constants.
+    also if ``epoch_end`` ends it earlier or later. Under differentiation, multiplier,
+    fitted line and the shortening of the correction are constants.
 
     The update is taken for the whole motion. So put it last in a chain, and freeze
     parameters outside, by :func:`optax.masked` or :func:`optax.partition`: a tensor
@@ -386,7 +390,8 @@ def robust_ct_agd(
       annealing: "rate" (above), or any that :func:`ct_agd` takes.
       guard: ratio of a gradient's square, or of its mean over an epoch, to the last
         epoch's mean from which on it is unusually large, in the first epoch to the mean
-        so far; infinity turns the guard off.
+        so far; infinity turns the guard off. A step whose gradient is not finite has
+        an :math:`m_t` of at most 1 in any case.
       correction: how the line's slope :math:`h` is taken: "tensor" is one for each
         tensor, "coordinate" one for each coordinate, "none" makes no correction.
       correction_confidence: :math:`c`, how many standard errors the line's slope must
@@ -496,11 +501,11 @@ def robust_ct_agd(
         """q⁺ and q⁻, and whether the path surely descends or ascends."""
         high, low = step_length(sums, multiplier, confidence, promise)
         slack = jnp.asarray(confidence, jnp.float32)
-        error = slack * jnp.sqrt(sums.fresh_squares)
+        error = slack * sums.fresh_error
         ascending = sums.fresh + error < 0
         descending = sums.fresh - error > 0
         if promise == "own":
-            error = slack * jnp.sqrt(sums.overlap_squares)
+            error = slack * sums.overlap_error
             descending = sums.overlap_sum + error < 0
         descending |= ~jnp.asarray(require_descent, jnp.bool_)
         return high, low, descending, ascending
@@ -553,26 +558,31 @@ def robust_ct_agd(
         older, overlap = jnp.where(is_even, even, odd), jnp.where(is_even, odd, even)
         scale = jnp.where(ready, memory.previous_multiplier, 1)
         change = older - evidence.last_overlap
-        terms = MotionSums(
-            curvature=jnp.where(ready, change / scale, 0),
-            squares=jnp.where(ready, jnp.square(change / scale), 0),
-            promise=jnp.where(ready, memory.promise, 0),
-            overlap_sum=jnp.where(ready, overlap / scale, 0),
-            overlap_squares=jnp.where(ready, jnp.square(overlap / scale), 0),
-            fresh=jnp.where(ready, -evidence.last_overlap, 0),
-            fresh_squares=jnp.where(ready, jnp.square(evidence.last_overlap), 0),
+        terms = (
+            jnp.where(ready, change / scale, 0),
+            jnp.where(ready, memory.promise, 0),
+            jnp.where(ready, overlap / scale, 0),
+            jnp.where(ready, -evidence.last_overlap, 0),
         )
-        together = jax.tree.map(lambda x: jnp.sum(x, keepdims=True), terms)
-        together = together._replace(
-            squares=jnp.square(together.curvature),
-            overlap_squares=jnp.square(together.overlap_sum),
-            fresh_squares=jnp.square(together.fresh),
-        )
+        together = [jnp.sum(x, keepdims=True) for x in terms]
 
         def add(sums, new):
             if sums is None:
                 return None
-            return jax.tree.map(lambda s, x: accumulate(s, x, start), sums, new)
+            curvature, promise, overlap, fresh = new
+
+            def root(error, x):
+                return jnp.hypot(jnp.where(start, 0, error), x)
+
+            return MotionSums(
+                curvature=accumulate(sums.curvature, curvature, start),
+                curvature_error=root(sums.curvature_error, curvature),
+                promise=accumulate(sums.promise, promise, start),
+                overlap_sum=accumulate(sums.overlap_sum, overlap, start),
+                overlap_error=root(sums.overlap_error, overlap),
+                fresh=accumulate(sums.fresh, fresh, start),
+                fresh_error=root(sums.fresh_error, fresh),
+            )
 
         square = _square(step.gradients)
         counted = jnp.isfinite(square)
@@ -656,7 +666,7 @@ def robust_ct_agd(
         figures = (
             high,
             low,
-            _ratio(sums.curvature, jnp.sqrt(sums.squares)),
+            _ratio(sums.curvature, sums.curvature_error),
             _ratio(sums.overlap_sum, sums.promise),
             _ratio(sums.fresh, sums.promise),
         )

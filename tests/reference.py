@@ -254,7 +254,7 @@ def robust_ct_agd(
         epoch.append((theta, g, raw, m, square))
 
         if closing[n] if closing is not None else t == steps_per_epoch - 1:
-            judged = []
+            judged, moved = [], np.zeros(len(backbones))
             for use in _pooled(_motion(epoch, tensors), pooling):
                 high, low, descends, ascends = judge(use, peak)
                 first = peak == 1
@@ -270,7 +270,7 @@ def robust_ct_agd(
                 )
                 known = np.isfinite(low) & (high >= 0)
                 after = np.where(known, after, np.minimum(peak, 1))
-                judged.append((after, high, low))
+                judged.append((after, high, low, use))
             after = np.prod([row[0] for row in judged], 0) ** (1 / len(judged))
             if aim == "mean":
                 after = np.where((peak == 1) & (after > 1), 2 * after - 1, after)
@@ -315,11 +315,20 @@ def robust_ct_agd(
                         reach, size, out=np.ones_like(size), where=size > reach
                     )
                     updates[i] = updates[i] + shorter * way
+                    moved[i] = np.linalg.norm(shorter * way) / np.linalg.norm(theta[i])
+            _, high, low, use = judged[0]
+            curvature, own, overlap, fresh = use.sum(0).T
+            with np.errstate(invalid="ignore"):
+                signal = curvature / np.sqrt((use[..., 0] ** 2).sum(0))
             epochs.append(
                 {
-                    "step_high": judged[0][1],
-                    "step_low": judged[0][2],
+                    "step_high": high,
+                    "step_low": low,
+                    "signal": np.nan_to_num(signal),
+                    "overlap": overlap / np.where(own == 0, 1, own),
+                    "held": fresh / np.where(own == 0, 1, own),
                     "multiplier": peak,
+                    "relative_correction": moved,
                     "gradient_square": usual,
                 }
             )
