@@ -1,6 +1,6 @@
 """Measures what the step at an epoch's end does to the training loss.
 
-Usage: python -m benchmarks.corrections [--workload digits_mlp] [--batch-sizes 64]
+Usage: python -m benchmarks.corrections [--workload digits_mlp] [--batch-sizes B ...]
            [--seeds 3] [--epochs 20]
            [--optimizers robust_sgd robust_adam ct_sgd ct_adam]
            [--out benchmarks/results/corrections.json]
@@ -153,7 +153,7 @@ def rows(found: dict[str, Any]) -> list[dict[str, str]]:
       >>> from benchmarks import corrections
       >>> found = {"changes": {"64": {"ct_sgd": [[-0.1, 0.02], [-0.05, 0.001]]}}}
       >>> list(corrections.rows(found)[0].values())
-      ['`ct_sgd`', '64', '4', '50 %', '25 %', '+2.0 %', '−2.5 %']
+      ['`ct_sgd`', '64', '4', '100 %', '50 %', '25 %', '+2.0 %', '−2.5 %']
     """
 
     def row(name: str, size: str, values: list[float]) -> dict[str, str]:
@@ -161,6 +161,7 @@ def rows(found: dict[str, Any]) -> list[dict[str, str]]:
             "arm": f"`{name}`",
             "batch": size,
             "epochs": str(len(values)),
+            "made in": tables.share(statistics.fmean(x != 0 for x in values)),
             "loss raised in": tables.share(statistics.fmean(x > 0 for x in values)),
             "by over 0.5 % in": tables.share(
                 statistics.fmean(x > 0.005 for x in values)
@@ -173,6 +174,7 @@ def rows(found: dict[str, Any]) -> list[dict[str, str]]:
         row(name, size, pooled(each))
         for size, arms in found["changes"].items()
         for name, each in arms.items()
+        if pooled(each)
     ]
 
 
@@ -198,7 +200,7 @@ def main() -> None:
     add = parser.add_argument
     add("--workload", default="digits_mlp", help="what to train")
     add("--optimizers", nargs="+", default=list(OFF), help="arms with a correction")
-    add("--batch-sizes", type=int, nargs="+", default=[64], help="examples in a batch")
+    add("--batch-sizes", type=int, nargs="+", help="examples in a batch (workload's)")
     add("--seeds", type=int, default=3, help="seeds 0 to N-1")
     add("--epochs", type=int, default=20, help="epochs to train")
     add(
@@ -207,16 +209,17 @@ def main() -> None:
         default=pathlib.Path("benchmarks/results/corrections.json"),
     )
     args = parser.parse_args()
-    if min(args.seeds, args.epochs, *args.batch_sizes) < 1:
+    if min(args.seeds, args.epochs, *(args.batch_sizes or [])) < 1:
         parser.error("--seeds, --epochs and --batch-sizes must be at least 1")
     try:
-        workloads.workload(args.workload)
+        work = workloads.workload(args.workload)
         names = [optimizers.arm(spec).name for spec in args.optimizers]
         for name in names:
             without(name)
     except ValueError as error:
         parser.error(str(error))
-    found = measure(args.workload, names, args.batch_sizes, args.epochs, args.seeds)
+    sizes = args.batch_sizes or [work.batch_size]
+    found = measure(work.name, names, sizes, args.epochs, args.seeds)
     write_json(args.out, found)
     console = Console()
     console.print(tables.terminal(rows(found), "training loss by the correction"))

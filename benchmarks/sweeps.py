@@ -17,16 +17,21 @@ from benchmarks import curves, experiments, optimizers, tables
 from benchmarks.files import write_json
 from benchmarks.workloads import workload
 
+# What changes the backbone's learning rate by nothing that matters: runs part by
+# rounding, as far as training is chaotic, and so show what chance does.
+NOTHING_MUCH = 1.001
+
 
 def arms(spec: str, factors: Sequence[float]) -> list[dict[str, str]]:
-    """The arms of each learning rate: backbone, control and the method.
+    """The arms of each learning rate: backbone, control, method and chance.
 
     Args:
       spec: the method, an arm with a backbone and a control.
       factors: what the backbone's learning rate is multiplied by.
 
     Returns:
-      For each factor, names of arms by what they are.
+      For each factor, names of arms by what they are. "chance" is the backbone with a
+      learning rate that is a thousandth larger.
 
     Examples:
       >>> from benchmarks import sweeps
@@ -53,7 +58,13 @@ def arms(spec: str, factors: Sequence[float]) -> list[dict[str, str]]:
         rate = optimizers.arm(name).options["learning_rate"] * factor
         return optimizers.at_rate(name, rate)
 
-    return [{what: at(name, f) for what, name in names.items()} for f in factors]
+    return [
+        {
+            **{what: at(name, factor) for what, name in names.items()},
+            "chance": at(names["backbone"], NOTHING_MUCH * factor),
+        }
+        for factor in factors
+    ]
 
 
 def sweep(
@@ -119,9 +130,9 @@ def cell(results: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
 
     Returns:
       For each arm the epochs that each seed needs to where the bare backbone ends with
-      that seed (None: never), or None if a run of the backbone diverged; the accuracies
-      with which its runs end; and how many diverged. Beside the arms there is "chance",
-      the backbone measured by where it ends with another seed.
+      that seed (None: never, or the run diverged), or None if a run of the backbone
+      diverged; the accuracies with which its runs end, None for one that diverged; and
+      how many did.
     """
     runs = {what: results["arms"][arm]["runs"] for what, arm in names.items()}
     broken = {
@@ -133,25 +144,20 @@ def cell(results: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
         if broken["backbone"]:
             return None
         counts = curves.epochs_to_ends(each, runs["backbone"])
-        return [int(count) if math.isfinite(count) else None for count in counts]
+        return [
+            int(count) if math.isfinite(count) and run["failed_step"] is None else None
+            for run, count in zip(each, counts, strict=True)
+        ]
 
-    bare = runs["backbone"]
-    others = [
-        {**run, "seed": other["seed"]}
-        for run, other in zip(bare, bare[1:] + bare[:1], strict=True)
-    ]
+    def end(run: dict[str, Any]) -> float | None:
+        return run["accuracy"][-1] if run["failed_step"] is None else None
+
     return {
         "steps_per_epoch": results["steps_per_epoch"],
         "epochs": results["epochs"],
         "arms": names,
-        "reached": {
-            **{what: reached(each) for what, each in runs.items()},
-            "chance": reached(others),
-        },
-        "ends": {
-            what: [run["accuracy"][-1] if run["accuracy"] else None for run in each]
-            for what, each in runs.items()
-        },
+        "reached": {what: reached(each) for what, each in runs.items()},
+        "ends": {what: [end(run) for run in each] for what, each in runs.items()},
         "diverged": broken,
     }
 
@@ -197,7 +203,7 @@ def _mean(counts: list[int | None] | None) -> float:
 def loss_at_end(one: dict[str, Any]) -> float:
     """By how much a method's mean accuracy ends below its backbone's, in a cell.
 
-    A run that finished no epoch ends at 0.
+    A run that diverged ends at 0.
     """
     ours, theirs = (
         statistics.fmean(x or 0.0 for x in one["ends"][what])
@@ -210,7 +216,7 @@ def rows(found: dict[str, Any]) -> list[dict[str, str]]:
     """The rows of the table of a sweep."""
 
     def epochs(one: dict[str, Any], what: str) -> str:
-        if one["diverged"].get(what):
+        if one["diverged"][what]:
             return f"diverged ({one['diverged'][what]} of {len(found['seeds'])})"
         counts = one["reached"][what]
         if counts is None:

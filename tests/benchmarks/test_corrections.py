@@ -44,13 +44,13 @@ def test_an_arm_without_a_correction():
 
 
 def test_rows():
-    arms = {"ct_sgd": [[3.0, -0.5]], "ct_adam": [[-0.5, 0.001], [None]]}
+    arms = {"ct_sgd": [[3.0, 0.0]], "ct_adam": [[-0.5, 0.001], [None]]}
     first, second, third = corrections.rows(
         {"changes": {"8": arms, "4": {"ct_sgd": [[-0.5]]}}}
     )
-    assert list(first.values()) == ["`ct_sgd`", "8", "2", "50 %", "50 %", "4×", "2.2×"]
+    assert list(first.values()) == ["`ct_sgd`", "8", "2", *["50 %"] * 3, "4×", "2.5×"]
     # What broke a run counts as a rise.
-    assert list(second.values())[2:] == ["3", "67 %", "33 %", "∞", "+0.1 %"]
+    assert list(second.values())[2:] == ["3", "100 %", "67 %", "33 %", "∞", "+0.1 %"]
     assert (third["arm"], third["batch"], third["epochs"]) == ("`ct_sgd`", "4", "1")
 
 

@@ -119,7 +119,7 @@ def test_trust_and_cost(text):
 def test_corrections(text):
     found = section(text, "Does the correction do harm?")
     assert "On `digits_mlp`, 1 seeds of 2 epochs" in found
-    assert "| `ct_sgd` | 64 | 2 | 50 % | 50 % | +50.0 % | +20.0 % |" in found
+    assert "| `ct_sgd` | 64 | 2 | 100 % | 50 % | 50 % | +50.0 % | +20.0 % |" in found
 
 
 def test_recipes(text):
@@ -188,13 +188,14 @@ def test_the_robust_method(folder):
         sgd=("backbone", run(0.5, 0.9)),
         sawtooth_control=("control", run(0.8, 0.9)),
         robust_sgd=("ours", run(0.9, 0.8)),
+        lion=("peer", run(0.5, 0.5)),
         **{"robust_sgd:guard=1000000000": ("control", run(0.1, 0.1))},
     )
     results["arms"]["sgd"]["options"] = {"learning_rate": 0.01}
     for kind in ("compare", "ablate/robust_sgd"):
         path = folder / kind / "digits_mlp"
         write(path, results, dict.fromkeys(results["arms"], 1.0))
-    names = sweeps.arms("robust_sgd", [1.0])[0]
+    names = {**sweeps.arms("robust_sgd", [1.0])[0], "chance": "lion"}
     cell = sweeps.cell({**results, "steps_per_epoch": 5, "epochs": 2}, names)
     path = folder / "sweep" / "robust_sgd" / "digits_mlp" / "sweep.json"
     path.parent.mkdir(parents=True)
@@ -207,10 +208,11 @@ def test_the_robust_method(folder):
     assert helps.count("| `digits_mlp` | 2.0 | 2.0 | 1.0 |") == 3
     assert helps.count("| `robust_sgd` | `sgd` | 0.50 | 0.50 | 1 of 1 | 0 of 1 |") == 3
     assert "| `robust_sgd` | `sgd`, tuned | – | – | 0 of 0 | 0 of 0 |" in text
-    assert "| 5 | `sgd` | 90.0 | 80.0 | 2.0 | 2.0 | 1.0 | 2.0 |" in text
+    assert "| 5 | `sgd` | 90.0 | 80.0 | 2.0 | 2.0 | 1.0 | ∞ (1 of 1 missed) |" in text
     assert "in 1 of 1 cells: `robust_sgd` with 5 steps an epoch." in text
-    assert "sooner than its backbone in 1 of 1 cells, later in 0" in text
-    assert "sooner than the sawtooth in 1 of 1 cells, later in 0" in text
+    assert "sooner than its backbone in 1 of 1 cells and later in 0" in text
+    assert "sooner than the sawtooth in 1 of 1 cells and later in 0" in text
+    assert "than itself in 0 of 1 cells and later in 1." in text
     changed = section(
         text, "What does each ingredient of the robust method contribute?"
     )

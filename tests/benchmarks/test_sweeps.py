@@ -18,6 +18,7 @@ def test_arms_share_a_learning_rate():
         "backbone": "adam@0.0001",
         "control": "sawtooth_adam_control@0.0001",
         "method": "robust_adam@0.0001:correction=none",
+        "chance": "adam@0.0001001",
     }
     assert second["backbone"] == "adam"
     with pytest.raises(
@@ -28,7 +29,12 @@ def test_arms_share_a_learning_rate():
         sweeps.arms("robust_sgd@1", [1.0])
 
 
-NAMES = {"backbone": "sgd", "control": "sawtooth_control", "method": "robust_sgd"}
+NAMES = {
+    "backbone": "sgd",
+    "control": "sawtooth_control",
+    "method": "robust_sgd",
+    "chance": "lion",
+}
 
 
 def results(**arms):
@@ -45,6 +51,7 @@ def test_epochs_to_where_the_backbone_ends():
             sgd=[run(0.2, 0.9, 0.6), run(0.1, 0.2, 0.4, seed=1)],
             sawtooth_control=[run(0.1, 0.1, 0.1), run(0.5, 0.5, 0.5, seed=1)],
             robust_sgd=[run(0.6, 0.6, 0.7), run(0.1, 0.5, 0.3, seed=1)],
+            lion=[run(0.1, 0.6, 0.5), run(0.9, failed_step=9, seed=1)],
         ),
         NAMES,
     )
@@ -52,7 +59,7 @@ def test_epochs_to_where_the_backbone_ends():
         "backbone": [2, 3],
         "control": [None, 1],
         "method": [1, 2],
-        "chance": [2, None],  # the second seed is never where the first ends
+        "chance": [2, None],
     }
     assert sweeps.ratios({"cells": [found]}) == [1.5 / 2.5]
     assert sweeps.ratios({"cells": [found]}, "chance") == [math.inf]
@@ -68,7 +75,7 @@ def test_epochs_to_where_the_backbone_ends():
         "2.5",
         "∞ (1 of 2 missed)",
         "1.5",
-        "∞ (1 of 2 missed)",
+        "diverged (1 of 2)",
     ]
 
 
@@ -78,10 +85,12 @@ def test_runs_that_diverge():
             sgd=[run(0.2, 0.9)],
             sawtooth_control=[run(0.1, failed_step=3)],
             robust_sgd=[run(0.5, 0.9)],
+            lion=[run(0.5, 0.9)],
         ),
         NAMES,
     )
-    assert found["diverged"] == {"backbone": 0, "control": 1, "method": 0}
+    assert found["diverged"] == {"backbone": 0, "control": 1, "method": 0, "chance": 0}
+    assert found["ends"]["control"] == found["reached"]["control"] == [None]
     [row] = sweeps.rows({"cells": [found], "seeds": [0]})
     assert row["epochs to it: control"] == "diverged (1 of 1)"
     assert row["epochs to it: method"] == "2.0"
@@ -91,6 +100,7 @@ def test_runs_that_diverge():
             sgd=[run(failed_step=1)],
             sawtooth_control=[run(0.1, 0.2)],
             robust_sgd=[run(0.5, 0.9)],
+            lion=[run(0.5, 0.9)],
         ),
         NAMES,
     )
