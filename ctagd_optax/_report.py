@@ -50,6 +50,7 @@ class RobustRow(NamedTuple):
       multiplier: m.
       gradient_square: mean of ‖g‖² of all tensors.
       relative_correction: norm of the last correction over the norm of the tensor.
+      settled: 1 once an epoch surely descended or ascended.
       left_out: samples left out because the gradient was not finite.
     """
 
@@ -64,6 +65,7 @@ class RobustRow(NamedTuple):
     multiplier: float
     gradient_square: float
     relative_correction: float
+    settled: float
     left_out: int
 
 

@@ -86,6 +86,7 @@ class RobustInfo(NamedTuple):
       multiplier: m = 1/γ of the next epoch.
       gradient_square: mean of ‖g‖² over the epoch, of all tensors together.
       relative_correction: norm of the correction over the norm of the tensor.
+      settled: 1 once an epoch surely descended or ascended, 0 before.
       left_out: samples left out of the epoch because the gradient was not finite.
     """
 
@@ -97,6 +98,7 @@ class RobustInfo(NamedTuple):
     multiplier: jax.Array
     gradient_square: jax.Array
     relative_correction: jax.Array
+    settled: jax.Array
     left_out: jax.Array
 
 
@@ -227,6 +229,7 @@ def next_multiplier(
     step_low: jax.Array,
     descending: ArrayLike,
     ascending: ArrayLike = False,
+    first: ArrayLike = False,
     *,
     target: ArrayLike = 2.0,
     first_threshold: ArrayLike = 2.0,
@@ -242,9 +245,10 @@ def next_multiplier(
       step_low: q⁻.
       descending: whether the loss surely still fell at the end of a step.
       ascending: whether it surely rose there.
+      first: whether no epoch before told whether it falls or rises.
       target: the step length to grow to.
-      first_threshold: as long as m is 1, steps shorter than this grow, without a limit.
-      threshold: steps shorter than this grow from another m.
+      first_threshold: steps shorter than this grow at first, without a limit.
+      threshold: steps shorter than this grow later.
       growth: the largest factor by which they do.
       decay: the factor by which m falls, down to 1, where the loss rose.
 
@@ -258,7 +262,7 @@ def next_multiplier(
       >>> print(next_multiplier(jnp.full(3, 2.0), *bounds.T, descending=True))
       [6. 2. 1.]
     """
-    first = multiplier == 1
+    first = jnp.asarray(first)
     limit = jnp.where(first, jnp.inf, jnp.asarray(growth, jnp.float32))
     short = jnp.where(
         first,
@@ -373,15 +377,15 @@ def robust_ct_agd(
       target: the step length :math:`q^+` to grow to, in units of a Newton step.
       early_target: the same for :math:`m`, before it is annealed, while the first epoch
         is under way; 0 waits for its end.
-      aim: what reaches the target when :math:`m` leaves 1: the "mean" step of the next
-        epoch, so that its first steps are longer, or the first step, its "peak"; always
-        that with another annealing than "rate".
+      aim: what reaches the target when :math:`m` first grows: the "mean" step of the
+        next epoch, so that its first steps are longer, or the first step, its "peak";
+        always that with another annealing than "rate".
       confidence: standard errors that the bounds, :math:`P` and :math:`O` allow for.
       require_descent: whether :math:`P > 0`, by as many standard errors, is needed to
         lengthen steps; with "own" it is :math:`O < 0`.
-      first_threshold: as long as :math:`m` is 1, steps with :math:`q^+` below this
-        grow, without a limit.
-      threshold: from another :math:`m` on, steps with :math:`q^+` below this grow.
+      first_threshold: up to the first epoch that surely descends or ascends, steps with
+        :math:`q^+` below this grow, without a limit.
+      threshold: after that epoch, steps with :math:`q^+` below this grow.
       growth: the largest factor by which they do.
       decay: the factor by which an :math:`m` above 1 falls after an epoch with
         :math:`P < 0`, by as many standard errors; 1 is none.
@@ -629,11 +633,14 @@ def robust_ct_agd(
         # Under differentiation, what was decided is a constant.
         evidence, gamma, info = jax.lax.stop_gradient((evidence, gamma, info))
         multiplier = 1 / gamma
+        # An m that was cut, for too long a step or none, is no start.
+        first = (info.settled == 0) & (multiplier == 1)
 
         def decide(sums):
             return next_multiplier(
                 multiplier,
                 *bounds(sums, multiplier),
+                first,
                 target=target,
                 first_threshold=first_threshold,
                 threshold=threshold,
@@ -644,7 +651,7 @@ def robust_ct_agd(
         after = judged(evidence, decide)
         if aim == "mean" and annealing == "rate":
             longest = jnp.where(after > 1, 2 * after - 1, after)
-            after = jnp.where(multiplier == 1, longest, after)
+            after = jnp.where(first, longest, after)
         after = jnp.clip(
             after,
             jnp.asarray(multiplier_min, jnp.float32),
@@ -662,7 +669,8 @@ def robust_ct_agd(
                 coordinates,
             )
         sums = evidence.pooled if evidence.alone is None else evidence.alone
-        high, low, *_ = bounds(sums, multiplier)
+        high, low, descending, ascending = bounds(sums, multiplier)
+        settled = (descending | ascending).astype(jnp.float32)
         figures = (
             high,
             low,
@@ -675,6 +683,7 @@ def robust_ct_agd(
             multiplier=after,
             gradient_square=jnp.broadcast_to(square, gamma.shape),
             relative_correction=relative_norms(moved, step.params),
+            settled=jnp.maximum(info.settled, settled),
             left_out=step.left_out,
         )
         return 1 / after, moved, found

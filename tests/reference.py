@@ -187,8 +187,8 @@ def robust_ct_agd(
       aim: "mean" or "peak".
       confidence: standard errors.
       require_descent: whether P > 0, or with "own" O < 0, is needed.
-      first_threshold: q_lo while m is 1.
-      threshold: q_lo from another m on.
+      first_threshold: q_lo up to the first epoch that surely descends or ascends.
+      threshold: q_lo after it.
       growth: ρ.
       decay: of m after an epoch with P < 0.
       multiplier_min: the smallest m.
@@ -226,6 +226,7 @@ def robust_ct_agd(
 
     tensors = range(len(backbones))
     peak, k, usual = np.ones(len(backbones)), 0, 0.0
+    settled = np.zeros(len(backbones))
     all_updates, multipliers, epochs, epoch = [], [], [], []
     for n, (theta, g) in enumerate(zip(thetas, gradients, strict=True)):
         theta = [np.asarray(x, np.float64) for x in theta]
@@ -257,7 +258,7 @@ def robust_ct_agd(
             judged, moved = [], np.zeros(len(backbones))
             for use in _pooled(_motion(epoch, tensors), pooling):
                 high, low, descends, ascends = judge(use, peak)
-                first = peak == 1
+                first = (settled == 0) & (peak == 1)
                 longer = descends & (high < np.where(first, first_threshold, threshold))
                 most = np.where(first, np.inf, growth)
                 with np.errstate(invalid="ignore", divide="ignore"):
@@ -270,10 +271,10 @@ def robust_ct_agd(
                 )
                 known = np.isfinite(low) & (high >= 0)
                 after = np.where(known, after, np.minimum(peak, 1))
-                judged.append((after, high, low, use))
+                judged.append((after, high, low, use, descends | ascends))
             after = np.prod([row[0] for row in judged], 0) ** (1 / len(judged))
             if aim == "mean":
-                after = np.where((peak == 1) & (after > 1), 2 * after - 1, after)
+                after = np.where(first & (after > 1), 2 * after - 1, after)
             peak = np.clip(after, multiplier_min, multiplier_max)
             mean_square = np.mean([row[4] for row in epoch])
             ratio = mean_square / (guard * usual) if k and usual else 0.0
@@ -316,7 +317,8 @@ def robust_ct_agd(
                     )
                     updates[i] = updates[i] + shorter * way
                     moved[i] = np.linalg.norm(shorter * way) / np.linalg.norm(theta[i])
-            _, high, low, use = judged[0]
+            _, high, low, use, clear = judged[0]
+            settled = np.maximum(settled, clear)
             curvature, own, overlap, fresh = use.sum(0).T
             with np.errstate(invalid="ignore"):
                 signal = curvature / np.sqrt((use[..., 0] ** 2).sum(0))
@@ -329,6 +331,7 @@ def robust_ct_agd(
                     "held": fresh / np.where(own == 0, 1, own),
                     "multiplier": peak,
                     "relative_correction": moved,
+                    "settled": settled,
                     "gradient_square": usual,
                 }
             )

@@ -310,21 +310,50 @@ def test_bounds_of_the_step_length():
 
 
 def test_rule():
-    def after(high, low, descending=True, ascending=False, m=2.0):
-        bounds = map(jnp.asarray, (high, low))
-        return float(next_multiplier(jnp.asarray(m), *bounds, descending, ascending))
+    def after(high, low, descending=True, ascending=False, m=2.0, first=False):
+        known = *map(jnp.asarray, (high, low)), descending, ascending, first
+        return float(next_multiplier(jnp.asarray(m), *known))
 
     assert after(0.1, 0.0) == 6.0  # by growth
-    assert after(0.1, 0.0, m=1.0) == pytest.approx(20.0)
+    assert after(0.1, 0.0, m=1.0, first=True) == pytest.approx(20.0)
     assert after(0.1, 0.0, descending=False) == 2.0
     assert after(0.3, 0.0) == 2.0  # dead zone
-    assert after(0.3, 0.0, m=1.0) == pytest.approx(2 / 0.3)
-    assert after(2.1, 0.0, m=1.0) == 1.0
+    assert after(0.3, 0.0, m=1.0, first=True) == pytest.approx(2 / 0.3)
+    assert after(0.3, 0.0, m=1.0) == after(2.1, 0.0, m=1.0, first=True) == 1.0
     assert after(3.0, 2.0) == 1.0
     assert after(np.inf, 0.0, descending=False) == 2.0
     assert after(np.inf, 0.0, False, ascending=True) == pytest.approx(1.8)
     assert after(np.inf, 4.0, False, ascending=True) == 0.5  # already below 1
     assert after(jnp.nan, 0.0) == after(0.1, -jnp.inf) == after(-0.1, 0.0) == 1.0
+
+
+def test_the_first_decision_is_made_once():
+    """An epoch that was clear uses it up; one that told nothing does not."""
+
+    def multiplier(*epochs):
+        """After epochs of steps of these lengths: m, and whether one was clear."""
+        opt = ctagd_optax.robust_ct_agd(
+            optax.sgd(1.0),
+            40,
+            early_target=0.0,
+            first_threshold=0.1,
+            threshold=0.05,
+            correction="none",
+        )
+        x = jnp.ones(3, jnp.float32)
+        state, update = opt.init(x), jax.jit(opt.update)
+        for length in epochs:
+            x = jnp.ones(3, jnp.float32)
+            for _ in range(40):
+                updates, state = update(length * x, state, x)
+                x = x + updates
+        return float(state.info.multiplier[0]), float(state.info.settled[0])
+
+    m, settled = multiplier(0.06)
+    assert (m > 1, settled) == (True, 1)
+    assert multiplier(0.15) == multiplier(0.15, 0.06) == (1, 1)
+    assert multiplier(0.0) == (1, 0)
+    assert multiplier(0.0, 0.06) == (m, 1)
 
 
 def test_noise_is_not_taken_for_descent():
