@@ -621,8 +621,9 @@ def _robust(found: list[Comparison]) -> str:
         "epoch which told nothing does not use up the first decision came of a run on "
         "Cora, and that one which was clear does, of a run in the sweep that broke "
         "late. The other workloads had no part in it, but had been seen with the "
-        "earlier rule, all but Facebook pages and CIFAR-100, which were run once, when "
-        "everything was settled. How sure the correction must be of its slope was "
+        "earlier rule, all but Facebook pages and CIFAR-100, which were run once, "
+        "before that last change; it leaves runs as they are in which m grows after "
+        "the first epoch, and so theirs. How sure the correction must be of its slope was "
         "chosen among some twenty variants by what it does to the training loss, on "
         "MLPs for digits and Fashion-MNIST. "
         "The sawtooth begins each epoch at ten times the learning rate, where m may "
@@ -808,11 +809,16 @@ def _sooner(found: dict[str, Any]) -> str:
         sooner, later = (sum(r < 0.95 for r in ratios), sum(r > 1.05 for r in ratios))
         return f"in {sooner} of {len(ratios)} cells and later in {later}"
 
+    def worst(what: str) -> str:
+        return _times(max(sweeps.ratios(found, what), default=math.nan))
+
     return (
         "Of the cells in which one of the two arrives, by over 5 %, it is sooner than "
         f"its backbone {count('method', 'backbone')}, and sooner than the sawtooth "
-        f"{count('method', 'control')}; by chance the backbone is sooner than itself "
-        f"{count('chance', 'backbone')}."
+        f"{count('method', 'control')}. At worst it takes {worst('method')} times its "
+        "backbone's epochs. By chance the backbone is sooner than itself "
+        f"{count('chance', 'backbone')}, with {worst('chance')} times its own epochs "
+        "at worst."
     )
 
 
