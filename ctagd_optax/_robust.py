@@ -404,7 +404,7 @@ def robust_ct_agd(
         coordinate, in standard deviations of its path.
       correction_samples: to how many steps of the second half, evenly spread, the line
         is fitted at most, unless ``epoch_end`` prolongs it; each of them takes about
-        twice the time of another.
+        one and a half times the time of another.
       accumulator_dtype: dtype of sums and remembered updates; None is float32 for
         16-bit parameters, else the parameter's, as are always the two means.
 
