@@ -70,8 +70,8 @@ ROBUST_INGREDIENTS = {
     "next batch by default, that by a step's own gradient otherwise",
     "target": "the step length to grow to, by its upper bound; 2 Newton steps by "
     "default",
-    "aim": "what is to have the target's length when the multiplier leaves 1: the next "
-    "epoch's mean step by default, its first step otherwise",
+    "aim": "what is to have the target's length when the multiplier first grows: the "
+    "next epoch's mean step by default, its first step otherwise",
     "first epoch": "the multiplier follows the evidence within it by default; it waits "
     "for its end otherwise",
     "decay": "of the multiplier after epochs whose steps end uphill; to 0.9 of it by "
@@ -82,7 +82,7 @@ ROBUST_INGREDIENTS = {
     "standard error": "how many of them the decisions allow for; 1 by default",
     "descent": "whether the gradient after a step must still point along it before "
     "steps grow; it must by default",
-    "dead zone": "steps shorter than 2 grow while the multiplier is 1, later those "
+    "dead zone": "steps shorter than 2 grow up to the first clear epoch, later those "
     "shorter than 0.25, by default; below 0.5 and 1 otherwise",
     "annealing": "linear in the learning rate by default; linear in its divisor, or "
     "none, otherwise",
