@@ -95,12 +95,12 @@ ABLATIONS = {
 # Of our robust method, each ingredient left out or changed.
 ROBUST_ABLATIONS = {
     "rule": (
-        "robust_sgd:promise=own,target=1,aim=peak,first_threshold=0.5,early_target=0,"
-        "decay=1,multiplier_max=10",
+        "robust_sgd:promise=own,target=1,first_threshold=0.5,early_target=0,decay=1,"
+        "multiplier_max=10",
     ),
     "promise": ("robust_sgd:promise=own",),
     "target": ("robust_sgd:target=1",),
-    "aim": ("robust_sgd:aim=peak",),
+    "aim": ("robust_sgd:aim=mean",),
     "first epoch": ("robust_sgd:early_target=0",),
     "decay": ("robust_sgd:decay=1",),
     "largest multiplier": (

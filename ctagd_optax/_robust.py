@@ -289,8 +289,9 @@ def robust_ct_agd(
     pooling: str = "all",
     promise: str = "fresh",
     target: ArrayLike = 2.0,
-    early_target: ArrayLike = 0.5,
-    aim: str = "mean",
+    early_target: ArrayLike = 0.7,
+    early_growth: ArrayLike = 1.5,
+    aim: str = "peak",
     confidence: ArrayLike = 1.0,
     require_descent: bool = True,
     first_threshold: ArrayLike = 2.0,
@@ -330,10 +331,10 @@ def robust_ct_agd(
     :math:`q^-` of them, and :func:`next_multiplier` lengthens a step that is surely
     short, shortens one that is surely long, and else changes nothing, but for a slow
     decay of :math:`m` towards 1 while steps end uphill. Already within the first epoch
-    :math:`m` grows as evidence comes in, towards a smaller target and to at most half
-    the number of samples; the state's :math:`\gamma` is 1 until its end.
+    :math:`m` follows the evidence as it comes in, to a smaller target and by a limited
+    factor a step, and is not annealed; the state's :math:`\gamma` is 1 until its end.
 
-    Within an epoch the learning rate falls linearly from :math:`m` to
+    Within every other epoch the learning rate falls linearly from :math:`m` to
     :math:`\min(1, m)`; where a gradient is unusually large, the part of :math:`m_t`
     above 1 is cut, and likewise that of the next :math:`m` after an epoch of them.
 
@@ -375,11 +376,12 @@ def robust_ct_agd(
       promise: what a step's length is measured by: "fresh" is :math:`P`, "own" is
         :math:`D`, which is bolder the noisier the gradients are, and not safe.
       target: the step length :math:`q^+` to grow to, in units of a Newton step.
-      early_target: the same for :math:`m`, before it is annealed, while the first epoch
-        is under way; 0 waits for its end.
-      aim: what reaches the target when :math:`m` first grows: the "mean" step of the
-        next epoch, so that its first steps are longer, or the first step, its "peak";
-        always that with another annealing than "rate".
+      early_target: the same while the first epoch is under way; 0 waits for its end.
+      early_growth: the factor by which :math:`m` may rise with every sample of the
+        first epoch; 1 waits for its end, too.
+      aim: what reaches the target when :math:`m` first grows: the first step of the
+        next epoch, its "peak", or its "mean" step, so that the first are longer; with
+        another annealing than "rate" always the first.
       confidence: standard errors that the bounds, :math:`P` and :math:`O` allow for.
       require_descent: whether :math:`P > 0`, by as many standard errors, is needed to
         lengthen steps; with "own" it is :math:`O < 0`.
@@ -424,7 +426,7 @@ def robust_ct_agd(
       ...     updates, state = opt.update(jax.grad(f)(params), state, params)
       ...     params = optax.apply_updates(params, updates)
       >>> print(f"m = {state.info.multiplier[0]:.0f}, loss {f(params):.0e}")
-      m = 20, loss 6e-02
+      m = 20, loss 3e-02
     """
     check_backbone(backbone)
     check_whole("steps_per_epoch", steps_per_epoch)
@@ -445,6 +447,7 @@ def robust_ct_agd(
     ):
         check_number(name, value, 0)
     check_number("growth", growth, 1)
+    check_number("early_growth", early_growth, 1)
     check_number("decay", decay, 0, 1, above=True)
     check_number("guard", guard, 0, above=True, infinite=True)
     check_number("multiplier_min", multiplier_min, 0, above=True)
@@ -528,8 +531,9 @@ def robust_ct_agd(
             longer = descending & (high >= 0) & (high < aimed)
             return jnp.where(longer, aimed / high, 1)
 
-        # Two samples of descent are soon sure; many have seen how curvature changes.
-        vouched = (evidence.steps.astype(jnp.float32) - 2) / 2
+        # Two samples of descent are soon sure; a slow rise sees how curvature changes.
+        samples = evidence.steps.astype(jnp.float32) - 2
+        vouched = jnp.asarray(early_growth, jnp.float32) ** samples
         limit = jnp.minimum(jnp.asarray(multiplier_max, jnp.float32), vouched)
         return jnp.minimum(judged(evidence, decide), jnp.maximum(limit, 1))
 
@@ -538,8 +542,8 @@ def robust_ct_agd(
             (state.evidence, state.info, gradients)
         )
         first = state.epoch == 0
-        gamma = jnp.where(first, 1 / early(evidence), state.gamma)
-        multiplier = 1 / anneal(gamma, fraction, state.epoch_step)
+        annealed = anneal(state.gamma, fraction, state.epoch_step)
+        multiplier = jnp.where(first, early(evidence), 1 / annealed)
         usual = jnp.where(first, mean_square(evidence), info.gradient_square)
         return 1 / cut(multiplier, _square(gradients), usual)
 

@@ -156,8 +156,9 @@ def robust_ct_agd(
     pooling="all",
     promise="fresh",
     target=2.0,
-    early_target=0.5,
-    aim="mean",
+    early_target=0.7,
+    early_growth=1.5,
+    aim="peak",
     confidence=1.0,
     require_descent=True,
     first_threshold=2.0,
@@ -184,6 +185,7 @@ def robust_ct_agd(
       promise: "fresh" (P) or "own" (D).
       target: the step length to grow to.
       early_target: the same within the first epoch.
+      early_growth: the largest factor by which m rises with a sample of that epoch.
       aim: "mean" or "peak".
       confidence: standard errors.
       require_descent: whether P > 0, or with "own" O < 0, is needed.
@@ -232,7 +234,6 @@ def robust_ct_agd(
         theta = [np.asarray(x, np.float64) for x in theta]
         g = [np.asarray(x, np.float64) for x in g]
         t = len(epoch)
-        start = peak
         if k == 0:
             early = []
             for use in _pooled(_motion(epoch, tensors), pooling):
@@ -242,8 +243,9 @@ def robust_ct_agd(
                     found = np.where(short, early_target / high, 1)
                 early.append(found * np.ones(len(backbones)))
             start = np.prod(early, 0) ** (1 / len(early))
-            start = np.minimum(start, max(min(multiplier_max, (t - 2) / 2), 1))
-        m = start - np.maximum(start - 1, 0) * min(t / steps_per_epoch, 1)
+            m = np.minimum(start, max(min(multiplier_max, early_growth ** (t - 2)), 1))
+        else:
+            m = peak - np.maximum(peak - 1, 0) * min(t / steps_per_epoch, 1)
         square = sum(np.sum(x**2) for x in g)
         if k == 0 and t:
             usual = np.mean([row[4] for row in epoch])

@@ -67,7 +67,7 @@ def replay(options, *, learning_rate=0.02, steps=4 * T, noise=0.1, closing=None)
         {},
         {"pooling": "tensor", "correction": "coordinate"},
         {"correction_confidence": 0.5, "correction_limit": 0.05},
-        {"pooling": "mix", "aim": "peak", "target": 1.5, "correction": "none"},
+        {"pooling": "mix", "aim": "mean", "target": 1.5, "correction": "none"},
         {"promise": "own", "early_target": 0.0, "multiplier_max": 40.0},
         {"confidence": 0.0, "require_descent": False, "guard": np.inf},
         {"correction_samples": 3, "correction": "coordinate"},
@@ -84,7 +84,7 @@ def test_every_step_is_the_references(options):
 
 
 def test_growth_after_the_first_is_limited():
-    options = {"target": 0.1, "growth": 1.5, "multiplier_max": 1e3, "aim": "peak"}
+    options = {"target": 0.1, "early_target": 0, "growth": 1.5, "multiplier_max": 1e3}
 
     def multipliers(**changed):
         epochs = replay({**options, **changed}, learning_rate=3e-4)
@@ -381,11 +381,11 @@ def test_noise_is_not_taken_for_descent():
 
 
 def test_the_first_epoch_follows_its_evidence():
-    """A rate far too small: m rises within the first epoch, and takes part of it."""
-    lengths = {}
-    for early in (0.0, 0.5):
+    """A rate far too small: m rises within the first epoch, step by step."""
+
+    def lengths(**options):
         opt = ctagd_optax.robust_ct_agd(
-            optax.sgd(1e-3), 40, early_target=early, correction="none"
+            optax.sgd(1e-3), 40, correction="none", **options
         )
         x = jnp.asarray([1.0, -2.0], jnp.float32)
         state, seen = opt.init(x), []
@@ -393,10 +393,14 @@ def test_the_first_epoch_follows_its_evidence():
             updates, state = opt.update(2 * x, state, x)
             seen.append(float(jnp.linalg.norm(updates) / jnp.linalg.norm(2e-3 * x)))
             x = x + updates
-        lengths[early] = seen
-    np.testing.assert_allclose(lengths[0.0], 1, rtol=1e-4)
-    np.testing.assert_allclose(lengths[0.5][:3], 1, rtol=1e-4)  # no evidence yet
-    assert max(lengths[0.5]) > 4
+        return seen
+
+    for off in ({"early_target": 0.0}, {"early_growth": 1.0}):
+        np.testing.assert_allclose(lengths(**off), 1, rtol=1e-4)
+    rising = [1, 1, 1, 1, *(1.5 ** np.arange(2, 8))]  # one sample is not sure
+    np.testing.assert_allclose(lengths()[:10], rising, rtol=1e-4)
+    # Not annealed: to the largest m, and no way back.
+    np.testing.assert_allclose(lengths()[10:], 20, rtol=1e-4)
 
 
 def test_curvature_that_rises_within_the_first_epoch():
