@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from benchmarks import experiments, findings, recipes, report, sweeps
+from benchmarks import experiments, findings, motion, recipes, report, sweeps
 from tests.benchmarks.handmade import comparison, run
 
 
@@ -40,6 +40,9 @@ def folder(tmp_path):
     found = {"workload": "digits_mlp", "seeds": 1, "epochs": 2}
     found["changes"] = {"64": {"ct_sgd": [[0.5, -0.1]]}}
     (tmp_path / "corrections.json").write_text(json.dumps(found))
+    seen = {"runs": [[dict.fromkeys(motion.FIGURES, 0.5)]], "learning_rate": 0.1}
+    found = {"seeds": 1, "epochs": 1, "workloads": {"digits_mlp": [seen]}}
+    (tmp_path / "motion.json").write_text(json.dumps(found))
     return tmp_path
 
 
@@ -120,6 +123,11 @@ def test_corrections(text):
     found = section(text, "Does the correction do harm?")
     assert "On `digits_mlp`, 1 seeds of 2 epochs" in found
     assert "| `ct_sgd` | 64 | 2 | 100 % | 50 % | 50 % | +50.0 % | +20.0 % |" in found
+
+
+def test_motion(text):
+    found = section(text, "Can its evidence tell a better learning rate?")
+    assert "| `digits_mlp` | 0.1 | 0.5 | 0.5 | 0.5 | 0.5 | 0.5 |" in found
 
 
 def test_recipes(text):
