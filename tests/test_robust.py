@@ -399,7 +399,7 @@ def test_the_first_epoch_follows_its_evidence():
         np.testing.assert_allclose(lengths(**off), 1, rtol=1e-4)
     rising = [1, 1, 1, 1, *(1.5 ** np.arange(2, 8))]  # one sample is not sure
     np.testing.assert_allclose(lengths()[:10], rising, rtol=1e-4)
-    # Not annealed: to the largest m, and no way back.
+    # Not annealed: it stays at the largest m.
     np.testing.assert_allclose(lengths()[10:], 20, rtol=1e-4)
 
 
