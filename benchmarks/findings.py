@@ -72,7 +72,7 @@ ROBUST_INGREDIENTS = {
     "target": "the step length to grow to, by its upper bound; 2 Newton steps by "
     "default",
     "aim": "what is to have the target's length when the multiplier first grows: the "
-    "next epoch's mean step by default, its first step otherwise",
+    "next epoch's first step by default, its mean step otherwise",
     "first epoch": "the multiplier follows the evidence within it by default; it waits "
     "for its end otherwise",
     "decay": "of the multiplier after epochs whose steps end uphill; to 0.9 of it by "
@@ -813,16 +813,20 @@ def _sooner(found: dict[str, Any]) -> str:
         sooner, later = (sum(r < 0.95 for r in ratios), sum(r > 1.05 for r in ratios))
         return f"in {sooner} of {len(ratios)} cells and later in {later}"
 
-    def worst(what: str) -> str:
-        return _times(max(sweeps.ratios(found, what), default=math.nan))
+    def worst(what: str, cells: dict[str, Any] = found) -> str:
+        return _times(max(sweeps.ratios(cells, what), default=math.nan))
 
+    moved = sweeps.moved(found)
+    idle = len(found["cells"]) - len(moved["cells"])
     return (
         "Of the cells in which one of the two arrives, by over 5 %, it is sooner than "
         f"its backbone {count('method', 'backbone')}, and sooner than the sawtooth "
         f"{count('method', 'control')}. At worst it takes {worst('method')} times its "
-        "backbone's epochs. By chance the backbone is sooner than itself "
-        f"{count('chance', 'backbone')}, with {worst('chance')} times its own epochs "
-        "at worst."
+        f"backbone's epochs. In {idle} cells m is 1 at the end of every epoch, so that "
+        "it is its backbone, but for the first epoch and corrections; in the others it "
+        f"takes {worst('method', moved)} times its backbone's epochs at worst. By "
+        f"chance the backbone is sooner than itself {count('chance', 'backbone')}, "
+        f"with {worst('chance')} times its own epochs at worst."
     )
 
 

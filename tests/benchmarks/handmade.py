@@ -3,7 +3,8 @@
 
 def run(*accuracy, seed=0, failed_step=None, **lists):
     """A run with these accuracies after its epochs, and losses to match."""
-    empty = dict.fromkeys(("refreshed_accuracy", "gamma_at_min", "observed"))
+    missing = "refreshed_accuracy", "gamma_min", "gamma_at_min", "observed"
+    empty = dict.fromkeys(missing)
     return {
         "seed": seed,
         "accuracy": list(accuracy),
