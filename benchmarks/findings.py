@@ -822,9 +822,10 @@ def _sooner(found: dict[str, Any]) -> str:
         "Of the cells in which one of the two arrives, by over 5 %, it is sooner than "
         f"its backbone {count('method', 'backbone')}, and sooner than the sawtooth "
         f"{count('method', 'control')}. At worst it takes {worst('method')} times its "
-        f"backbone's epochs. In {idle} cells m is 1 at the end of every epoch, so that "
-        "it is its backbone, but for the first epoch and corrections; in the others it "
-        f"takes {worst('method', moved)} times its backbone's epochs at worst. By "
+        f"backbone's epochs. In {idle} of {len(found['cells'])} cells m is 1 at the "
+        "end of every epoch, so that it is its backbone, but for the first epoch and "
+        "corrections; in the others it takes "
+        f"{worst('method', moved)} times its backbone's epochs at worst. By "
         f"chance the backbone is sooner than itself {count('chance', 'backbone')}, "
         f"with {worst('chance')} times its own epochs at worst."
     )

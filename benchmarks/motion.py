@@ -138,7 +138,7 @@ def rows(found: dict[str, Any]) -> list[dict[str, str]]:
         known = [value for value in values if value is not None]
         if len(known) < len(values):
             return "∞"
-        return f"{statistics.fmean(known):.2g}".replace("-", "−")
+        return f"{statistics.fmean(known):.3g}".replace("-", "−")
 
     return [
         {

@@ -222,7 +222,7 @@ def test_the_robust_method(folder):
     assert "in 1 of 1 cells: `robust_sgd` with 5 steps an epoch." in text
     assert "sooner than its backbone in 1 of 1 cells and later in 0" in text
     assert "sooner than the sawtooth in 1 of 1 cells and later in 0" in text
-    assert "At worst it takes 0.50 times its backbone's epochs. In 0 cells m" in text
+    assert "At worst it takes 0.50 times its backbone's epochs. In 0 of 1 cells" in text
     assert "in the others it takes 0.50 times its backbone's epochs at worst." in text
     assert "than itself in 0 of 1 cells and later in 1, with ∞ times its own" in text
     changed = section(
