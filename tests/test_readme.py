@@ -73,5 +73,13 @@ def test_every_composition_row_is_a_test():
 
 
 def test_links_lead_somewhere():
-    for target in re.findall(r"\]\((?!https?:|#)([^)]+)\)", TEXT):
-        assert (ROOT / target).exists(), target
+    for target in re.findall(r"\]\((?!https?:)([^)]+)\)", TEXT):
+        name, _, anchor = target.partition("#")
+        path = ROOT / (name or "README.md")
+        assert path.exists(), target
+        if anchor:
+            titles = re.findall(r"^#+ (.+)", path.read_text(), flags=re.MULTILINE)
+            slugs = [
+                re.sub(r"[^\w\- ]", "", t.lower()).replace(" ", "-") for t in titles
+            ]
+            assert anchor in slugs, target
