@@ -541,8 +541,10 @@ def _cost(found: list[Comparison], overhead: pathlib.Path) -> str:
         "Time of an epoch over that of the bare backbone; the paper says about 9 %. Of "
         "each arm the fastest epoch counts, as other work ran on the same two cores "
         "and slowed the rest; what is left of that is noise of several percent, which "
-        "can make a difference negative. A small network makes the optimizer's share "
-        "large. Compilation is on one core. CT-AGD "
+        "can make a difference negative. Robust arms ran at other times than their "
+        "backbones, so there it is tens of percent; README.md has what was measured "
+        "side by side. A small network makes the optimizer's share large. Compilation "
+        "is on one core. CT-AGD "
         f"adds {added:g} bytes of state per float32 parameter, five vectors where the "
         f"paper counts four.\n\n{tables.markdown(tables.filled(rows))}\n"
     )
@@ -923,9 +925,9 @@ def _motion(path: pathlib.Path) -> str:
         f"over {found['seeds']} seeds and the second half of {found['epochs']} "
         "epochs.\n\n"
         f"{tables.markdown(motion.rows(found))}\n\n"
-        "Where these figures are alike at every learning rate, while the loss is not, "
+        "Where P/D and O/D are alike at every learning rate, while the loss is not, "
         "curvature has settled to the learning rate, whatever that is: gradients "
-        "shrink as it grows. Then no rule can read a better one off these figures.\n"
+        "shrink as it grows. Then the length of a step does not tell a better one.\n"
     )
 
 

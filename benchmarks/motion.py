@@ -29,7 +29,7 @@ FIGURES = {
     "held": "P/D",
     "overlap": "O/D",
     "gradient_square": "mean ‖g‖²",
-    "train_loss": "training loss at the end",
+    "train_loss": "training loss, last epoch",
 }
 
 
@@ -137,7 +137,7 @@ def rows(found: dict[str, Any]) -> list[dict[str, str]]:
         ]
         known = [value for value in values if value is not None]
         if len(known) < len(values):
-            return "∞"
+            return tables.NOTHING
         return f"{statistics.fmean(known):.3g}".replace("-", "−")
 
     return [

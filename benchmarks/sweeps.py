@@ -132,7 +132,7 @@ def cell(results: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
       For each arm the epochs that each seed needs to where the bare backbone ends with
       that seed (None: never, or the run diverged), or None if a run of the backbone
       diverged; the accuracies with which its runs end, None for one that diverged; and
-      how many did. Of the method also the largest m = 1/γ of each run.
+      how many did. Of the method also the smallest and the largest m = 1/γ of each run.
     """
     runs = {what: results["arms"][arm]["runs"] for what, arm in names.items()}
     broken = {
@@ -159,8 +159,11 @@ def cell(results: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
         "reached": {what: reached(each) for what, each in runs.items()},
         "ends": {what: [end(run) for run in each] for what, each in runs.items()},
         "diverged": broken,
-        "largest_multiplier": [
-            max((1 / gamma for gamma in run["gamma_min"] or ()), default=1.0)
+        "multipliers": [
+            [
+                1 / max(run["gamma_max"] or (), default=1.0),
+                1 / min(run["gamma_min"] or (), default=1.0),
+            ]
             for run in runs["method"]
         ],
     }
@@ -170,7 +173,7 @@ def moved(found: dict[str, Any]) -> dict[str, Any]:
     """The sweep without the cells in which no run's multiplier m ever left 1."""
 
     def has_moved(one: dict[str, Any]) -> bool:
-        return any(not math.isclose(m, 1.0) for m in one["largest_multiplier"])
+        return any(not math.isclose(m, 1) for pair in one["multipliers"] for m in pair)
 
     return {**found, "cells": [one for one in found["cells"] if has_moved(one)]}
 
@@ -250,7 +253,7 @@ def rows(found: dict[str, Any]) -> list[dict[str, str]]:
             "backbone": f"`{one['arms']['backbone']}`",
             "its end, %": end(one["ends"]["backbone"]),
             "method's end, %": end(one["ends"]["method"]),
-            "its largest m": f"{max(one['largest_multiplier']):.1f}",
+            "its largest m": f"{max(largest for _, largest in one['multipliers']):.1f}",
             **{
                 f"epochs to it: {what}": epochs(one, what)
                 for what in ("backbone", "control", "method", "chance")

@@ -331,8 +331,9 @@ def robust_ct_agd(
     :math:`q^-` of them, and :func:`next_multiplier` lengthens a step that is surely
     short, shortens one that is surely long, and else changes nothing, but for a slow
     decay of :math:`m` towards 1 while steps end uphill. Already within the first epoch
-    :math:`m` follows the evidence as it comes in, to a smaller target and by a limited
-    factor a step, and is not annealed; the state's :math:`\gamma` is 1 until its end.
+    :math:`m` follows the evidence as it comes in, to a smaller target and within a
+    limit that rises with every step, and is not annealed; the state's :math:`\gamma` is
+    1 until its end.
 
     Within every other epoch the learning rate falls linearly from :math:`m` to
     :math:`\min(1, m)`; where a gradient is unusually large, the part of :math:`m_t`
@@ -377,8 +378,9 @@ def robust_ct_agd(
         :math:`D`, which is bolder the noisier the gradients are, and not safe.
       target: the step length :math:`q^+` to grow to, in units of a Newton step.
       early_target: the same while the first epoch is under way; 0 waits for its end.
-      early_growth: the factor by which :math:`m` may rise with every sample of the
-        first epoch; 1 waits for its end, too.
+      early_growth: in the first epoch :math:`m_t` is at most this to the power of
+        :math:`t - 2`, without steps whose gradients are not finite; 1 waits for the
+        epoch's end, too.
       aim: what reaches the target when :math:`m` first grows: the first step of the
         next epoch, its "peak", or its "mean" step, so that the first are longer; with
         another annealing than "rate" always the first.
@@ -531,7 +533,7 @@ def robust_ct_agd(
             longer = descending & (high >= 0) & (high < aimed)
             return jnp.where(longer, aimed / high, 1)
 
-        # Two samples of descent are soon sure; a slow rise sees how curvature changes.
+        # Two samples of descent are soon sure; more have seen how curvature changes.
         samples = evidence.steps.astype(jnp.float32) - 2
         vouched = jnp.asarray(early_growth, jnp.float32) ** samples
         limit = jnp.minimum(jnp.asarray(multiplier_max, jnp.float32), vouched)

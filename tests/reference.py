@@ -185,7 +185,7 @@ def robust_ct_agd(
       promise: "fresh" (P) or "own" (D).
       target: the step length to grow to.
       early_target: the same within the first epoch.
-      early_growth: the largest factor by which m rises with a sample of that epoch.
+      early_growth: in that epoch m is at most this to the power of t - 2.
       aim: "mean" or "peak".
       confidence: standard errors.
       require_descent: whether P > 0, or with "own" O < 0, is needed.

@@ -78,7 +78,8 @@ def test_links_lead_somewhere():
         path = ROOT / (name or "README.md")
         assert path.exists(), target
         if anchor:
-            titles = re.findall(r"^#+ (.+)", path.read_text(), flags=re.MULTILINE)
+            text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S)
+            titles = re.findall(r"^#+ (.+)", text, flags=re.MULTILINE)
             slugs = [
                 re.sub(r"[^\w\- ]", "", t.lower()).replace(" ", "-") for t in titles
             ]

@@ -71,8 +71,9 @@ def replay(options, *, learning_rate=0.02, steps=4 * T, noise=0.1, closing=None)
         {"promise": "own", "early_target": 0.0, "multiplier_max": 40.0},
         {"confidence": 0.0, "require_descent": False, "guard": np.inf},
         {"correction_samples": 3, "correction": "coordinate"},
+        {"early_growth": 1.1, "early_target": 2.0},
     ],
-    ids=["defaults", "tensor", "near", "mix", "own", "without", "thin"],
+    ids=["defaults", "tensor", "near", "mix", "own", "without", "thin", "early"],
 )
 def test_every_step_is_the_references(options):
     epochs = replay(options)
@@ -572,6 +573,7 @@ def test_a_step_copies_no_vector():
         ({"decay": 1.1}, "decay must be above 0 and at most 1, got 1.1"),
         ({"correction": None}, "correction must be one of 'tensor', 'coordinate'"),
         ({"growth": 0.5}, "growth must be finite and at least 1, got 0.5"),
+        ({"early_growth": 0.5}, "early_growth must be finite and at least 1, got 0.5"),
         ({"guard": 0.0}, "guard must be above 0, got 0.0"),
         ({"target": -1.0}, "target must be finite and at least 0, got -1.0"),
         ({"target": None}, "target must be a number, got None"),

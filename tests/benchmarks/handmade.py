@@ -3,8 +3,8 @@
 
 def run(*accuracy, seed=0, failed_step=None, **lists):
     """A run with these accuracies after its epochs, and losses to match."""
-    missing = "refreshed_accuracy", "gamma_min", "gamma_at_min", "observed"
-    empty = dict.fromkeys(missing)
+    gammas = "gamma_min", "gamma_max", "gamma_at_min"
+    empty = dict.fromkeys(("refreshed_accuracy", "observed", *gammas))
     return {
         "seed": seed,
         "accuracy": list(accuracy),

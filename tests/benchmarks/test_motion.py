@@ -15,16 +15,20 @@ pytestmark = pytest.mark.usefixtures("default_jax")
 
 def test_the_onlooker_is_its_backbone(tmp_path):
     def weights(spec):
-        run = Run(Config("digits_mlp", spec, tmp_path, epochs=1, batch_size=512))
+        run = Run(Config("digits_mlp", spec, tmp_path, epochs=2, batch_size=128))
         state = run.init()
         for number in range(2 * run.steps_per_epoch):
             state, _ = run.step(state, run.train_batch(number))
         return jax.tree.leaves(state.params)
 
-    pair = weights(motion.onlooker("robust_sgd", 10)), weights("sgd@0.1")
-    for ours, theirs in zip(*pair, strict=True):
-        # Compiled together with other things, the backbone may round differently.
-        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+    def distance(spec):
+        pairs = zip(weights(spec), theirs, strict=True)
+        return max(np.max(np.abs(ours - other)) for ours, other in pairs)
+
+    theirs = weights("sgd@0.001")
+    # Compiled together with other things, the backbone may round differently.
+    assert distance(motion.onlooker("robust_sgd", 0.1)) < 1e-5
+    assert distance("robust_sgd@0.001") > 1e-3
 
 
 def test_figures_tell_short_steps_from_long_ones(tmp_path):
@@ -55,7 +59,7 @@ def test_rows():
     first, second = motion.rows({"workloads": {"digits_mlp": entries}})
     # The second half of the epochs, and the last loss.
     assert list(first.values()) == ["`digits_mlp`", "0.01", *["−0.5"] * 4, "2"]
-    assert list(second.values())[1:] == ["0.1", *["∞"] * 5]
+    assert list(second.values())[1:] == ["0.1", *["–"] * 5]
 
 
 def test_the_command(tmp_path, monkeypatch, capsys):

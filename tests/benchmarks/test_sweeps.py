@@ -51,8 +51,8 @@ def test_epochs_to_where_the_backbone_ends():
             sgd=[run(0.2, 0.9, 0.6), run(0.1, 0.2, 0.4, seed=1)],
             sawtooth_control=[run(0.1, 0.1, 0.1), run(0.5, 0.5, 0.5, seed=1)],
             robust_sgd=[
-                run(0.6, 0.6, 0.7, gamma_min=[1.0, 0.25, 0.5]),
-                run(0.1, 0.5, 0.3, gamma_min=[1.0, 1.0, 1.0], seed=1),
+                run(0.6, 0.6, 0.7, gamma_min=[1.0, 0.25, 0.5], gamma_max=[1.0] * 3),
+                run(0.1, 0.5, 0.3, gamma_min=[1.0] * 3, gamma_max=[1, 1, 2], seed=1),
             ],
             lion=[run(0.1, 0.6, 0.5), run(0.9, failed_step=9, seed=1)],
         ),
@@ -69,9 +69,11 @@ def test_epochs_to_where_the_backbone_ends():
     assert sweeps.ratios({"cells": [found]}, over="control") == [0]
     assert sweeps.ratios({"cells": [found]}, "control", "chance") == []
     assert sweeps.loss_at_end(found) == pytest.approx(0)
-    assert found["largest_multiplier"] == [4, 1]
-    idle = {**found, "largest_multiplier": [1, 1]}
-    assert sweeps.moved({"cells": [found, idle]}) == {"cells": [found]}
+    assert found["multipliers"] == [[1, 4], [0.5, 1]]
+    idle, shorter = (
+        {**found, "multipliers": [pair] * 2} for pair in ([1, 1], [0.5, 1])
+    )
+    assert sweeps.moved({"cells": [found, idle, shorter]})["cells"] == [found, shorter]
     [row] = sweeps.rows({"cells": [found], "seeds": [0, 1]})
     assert list(row.values()) == [
         "7",
