@@ -335,7 +335,7 @@ def robust_ct_agd(
     limit that rises with every step, and is not annealed; the state's :math:`\gamma` is
     1 until its end.
 
-    Within every other epoch the learning rate falls linearly from :math:`m` to
+    Within each later epoch the learning rate falls linearly from :math:`m` to
     :math:`\min(1, m)`; where a gradient is unusually large, the part of :math:`m_t`
     above 1 is cut, and likewise that of the next :math:`m` after an epoch of them.
 
