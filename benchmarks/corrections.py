@@ -27,12 +27,12 @@ from benchmarks.curves import kind
 from benchmarks.files import write_json
 from benchmarks.trainer import Config, Run
 
-# The option that turns a method's correction off and leaves its state as it is.
+# What turns a method's correction off and leaves its state as it is.
 OFF = {
-    "robust_sgd": "correction_limit",
-    "robust_adam": "correction_limit",
-    "ct_sgd": "correction_rate",
-    "ct_adam": "correction_rate",
+    "robust_sgd": "correction_confidence=1e9",
+    "robust_adam": "correction_confidence=1e9",
+    "ct_sgd": "correction_rate=0",
+    "ct_adam": "correction_rate=0",
 }
 
 
@@ -53,12 +53,13 @@ def without(spec: str) -> str:
       >>> corrections.without("ct_sgd:quantile=0.2")
       'ct_sgd:correction_rate=0,quantile=0.2'
     """
-    option = OFF.get(kind(spec))
-    if option is None:
+    off = OFF.get(kind(spec))
+    if off is None:
         raise ValueError(f"optimizers must be of {', '.join(OFF)}; got {spec!r}")
     base, _, options = spec.partition(":")
-    kept = [x for x in options.split(",") if x and not x.startswith(f"{option}=")]
-    return optimizers.arm(f"{base}:{','.join([*kept, f'{option}=0'])}").name
+    option = off.partition("=")[0]
+    kept = [x for x in options.split(",") if x and x.partition("=")[0] != option]
+    return optimizers.arm(f"{base}:{','.join([*kept, off])}").name
 
 
 def changes(config: Config) -> list[float | None]:

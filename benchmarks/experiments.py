@@ -101,7 +101,11 @@ ROBUST_ABLATIONS = {
     "promise": ("robust_sgd:promise=own",),
     "target": ("robust_sgd:target=1",),
     "aim": ("robust_sgd:aim=mean",),
-    "first epoch": ("robust_sgd:early_target=0",),
+    "first epoch": (
+        "robust_sgd:early_target=0",
+        "robust_sgd:early_growth=1.2",
+        "robust_sgd:early_growth=2",
+    ),
     "decay": ("robust_sgd:decay=1",),
     "largest multiplier": (
         "robust_sgd:multiplier_max=10",
@@ -114,14 +118,18 @@ ROBUST_ABLATIONS = {
     "annealing": ("robust_sgd:annealing=linear", "robust_sgd:annealing=none"),
     "guard": ("robust_sgd:guard=1e9",),
     "parts of an epoch": ("robust_sgd:parts=4",),
-    "correction": ("robust_sgd:correction=none", "robust_sgd:correction=coordinate"),
+    "correction": (
+        "robust_sgd:correction=none",
+        "robust_sgd:correction=line",
+        "robust_sgd:correction=coordinate_line",
+    ),
     "trust": (
         "robust_sgd:correction_confidence=0",
         "robust_sgd:correction_confidence=1",
     ),
     "reach": (
-        "robust_sgd:correction_limit=0.25",
-        "robust_sgd:correction_limit=1",
+        "robust_sgd:correction=line,correction_limit=0.25",
+        "robust_sgd:correction=line,correction_limit=1",
     ),
     "samples": ("robust_sgd:correction_samples=6",),
 }

@@ -483,7 +483,7 @@ _ROBUST: dict[str, Value] = {
     "multiplier_max": 20.0,
     "annealing": "rate",
     "guard": 4.0,
-    "correction": "tensor",
+    "correction": "mean",
     "correction_confidence": 2.0,
     "correction_limit": 0.5,
     "correction_samples": 32,

@@ -28,7 +28,7 @@ import ctagd_optax
 from benchmarks.files import write_json
 
 STEPS_PER_EPOCH = 10**6  # no boundary among the timed steps
-# Of the robust method, a step whose gradient is a sample for the correction's line, as
+# Of the robust method, a step whose gradient is a sample for the correction, as
 # few of them are.
 SAMPLING = "robust_ct_agd(sgd), sampling"
 SAMPLES = 32  # of them in an epoch, at most
@@ -206,10 +206,10 @@ def memory(size: int = 10**6) -> list[dict]:
             {"correction": "none"},
         ),
         (
-            'robust_ct_agd, correction="coordinate"',
+            'robust_ct_agd, correction="coordinate_line"',
             robust,
             jnp.float32,
-            {"correction": "coordinate"},
+            {"correction": "coordinate_line"},
         ),
         (
             "robust_ct_agd, accumulator_dtype=bfloat16",

@@ -5,7 +5,6 @@ This method asks for one number, how long a step is in units of a Newton step, a
 only where the answer is clear.
 """
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -22,20 +21,17 @@ from ctagd_optax._checks import (
     check_whole,
     concrete,
 )
-from ctagd_optax._curvature import (
-    accumulate,
-    accumulators,
-    counters,
-)
+from ctagd_optax._curvature import accumulate, accumulators
+from ctagd_optax._path import Path, no_path, observe_path, path_correction
 from ctagd_optax._transform import (
     Method,
     Step,
     curvature_tuned,
+    inner,
     map_with_index,
     per_tensor,
     relative_norms,
     wide,
-    widest,
 )
 
 
@@ -122,28 +118,6 @@ class RobustMemory(NamedTuple):
     streak: jax.Array
 
 
-class Line(NamedTuple):
-    """A weighted regression of gradients on parameters (Welford's sums).
-
-    Attributes:
-      weight: for each tensor, W = Σ w.
-      samples: for each tensor, how many samples.
-      mean_params: θ̄, the weighted mean.
-      mean_gradients: ḡ.
-      spread: Σ w (θ - θ̄)², per coordinate or one number a tensor.
-      slope_sum: Σ w (θ - θ̄)(g - ḡ), likewise.
-      gradient_spread: Σ w (g - ḡ)², likewise.
-    """
-
-    weight: jax.Array
-    samples: jax.Array
-    mean_params: Any
-    mean_gradients: Any
-    spread: Any
-    slope_sum: Any
-    gradient_spread: Any
-
-
 class RobustEvidence(NamedTuple):
     """What the method gathers in an epoch.
 
@@ -153,7 +127,7 @@ class RobustEvidence(NamedTuple):
       last_overlap: for each tensor, ⟨u_{t-1}, g_t⟩ of the last step.
       squared_gradients: Σ ‖g‖² over the steps with finite gradients; one entry.
       steps: the number of those; one entry.
-      line: evidence for the correction; None without one.
+      path: evidence for the correction; None without one.
     """
 
     pooled: MotionSums | None
@@ -161,7 +135,7 @@ class RobustEvidence(NamedTuple):
     last_overlap: jax.Array
     squared_gradients: jax.Array
     steps: jax.Array
-    line: Line | None
+    path: Path | None
 
 
 def step_length(
@@ -302,7 +276,7 @@ def robust_ct_agd(
     multiplier_max: ArrayLike = 20.0,
     annealing: str | Annealing = "rate",
     guard: ArrayLike = 4.0,
-    correction: str = "tensor",
+    correction: str = "mean",
     correction_confidence: ArrayLike = 2.0,
     correction_limit: ArrayLike = 0.5,
     correction_samples: int | jax.Array = 32,
@@ -339,30 +313,46 @@ def robust_ct_agd(
     :math:`\min(1, m)`; where a gradient is unusually large, the part of :math:`m_t`
     above 1 is cut, and likewise that of the next :math:`m` after an epoch of them.
 
-    The correction goes towards the root of the line that was fitted to gradients over
-    parameters in the second half of the epoch, as far as the line's slope can be
-    trusted. With the means :math:`\bar\theta` and :math:`\bar g` and the sums of
-    squares and products :math:`S_x`, :math:`S_y` and :math:`S_g` of a tensor's
-    parameters and gradients, under the weights 1 to :math:`n` of as many samples, whose
-    sum is :math:`W`, with :math:`h = S_y / S_x` and its standard error
-    :math:`\mathrm{se}^2 = (S_g - h S_y)^+ / (n S_x)`, it adds to the tensor
+    The correction goes back towards the mean :math:`\bar\theta` of the path through the
+    second half of the epoch, as far as the loss surely falls on the way. What tells is
+    that each gradient there is of a batch which the path before does not know. With
+    :math:`w_t` the weights 1, 2, … of the samples, :math:`W` their sum and
+    :math:`\bar\theta_t` the mean of those before, the slope at the start of the way is
+    at least :math:`R`, and at its end at most :math:`A`:
+
+    .. math::
+
+        R = \frac{\sum w_t s_t - c\sqrt{\sum w_t^2 s_t^2}}{W}, \qquad
+        s_t = \langle g_t,\, \theta_t - \bar\theta_t \rangle, \qquad
+        A = \langle \bar g,\, \bar\theta - \theta \rangle, \qquad
+        d = \frac{R^+}{R^+ + A^+}\,(\bar\theta - \theta) .
+
+    So :math:`d`, which it adds, ends at the bottom of the parabola along the way, or at
+    the mean. It is nothing while the path descends, as :math:`s_t` is negative then. It
+    acts where steps have become too long for what is left to descend, or gradients are
+    mostly noise.
+
+    Another correction, "line", fits a line to gradients over parameters and goes to its
+    root, as far as its slope can be trusted. With :math:`S_x`, :math:`S_y` and
+    :math:`S_g` the weighted sums of squares and products of a tensor's parameters and
+    gradients about their means, :math:`h = S_y / S_x`, and the squared standard error
+    :math:`\mathrm{se}^2 = (S_g - h S_y)^+ / (n S_x)` of :math:`n` samples, it is
 
     .. math::
 
         d = r\,(\bar\theta - \bar g / h - \theta), \qquad
         r = \bigl(1 - (c\,\mathrm{se} / h)^2\bigr)^+,
 
-    shortened to the norm :math:`\kappa\sqrt{S_x / W}` if it is longer. That is nothing
-    where :math:`h` is not above :math:`c` standard errors. These are rough. On the one
-    hand they are those of :math:`n` samples, however large the tensor, as if its
-    coordinates shared their noise. On the other, a path that is a random walk of noise
-    seems to have a slope (Dickey and Fuller): of tensors with a single coordinate a
-    third or more are then followed, of those with a hundred none.
+    shortened to the norm :math:`\kappa\sqrt{S_x / W}` if it is longer. Its errors are
+    rough. On the one hand they are those of :math:`n` samples, however large the
+    tensor, as if its coordinates shared their noise. On the other, a path that is a
+    random walk of noise seems to have a slope (Dickey and Fuller): of tensors with a
+    single coordinate a third or more are then followed, of those with a hundred none.
 
     ``update`` needs ``params``, and takes ``epoch_end`` and other extra arguments as
     that of :func:`ct_agd` does. The half of an epoch is that of ``steps_per_epoch``,
     also if ``epoch_end`` ends it earlier or later. Under differentiation, multiplier,
-    fitted line and the shortening of the correction are constants.
+    means, fitted line and the correction's share of its way are constants.
 
     The update is taken for the whole motion. So put it last in a chain, and freeze
     parameters outside, by :func:`optax.masked` or :func:`optax.partition`: a tensor
@@ -400,15 +390,15 @@ def robust_ct_agd(
         epoch's mean from which on it is unusually large, in the first epoch to the mean
         so far; infinity turns the guard off. A step whose gradient is not finite has
         an :math:`m_t` of at most 1 in any case.
-      correction: how the line's slope :math:`h` is taken: "tensor" is one for each
-        tensor, "coordinate" one for each coordinate, "none" makes no correction.
-      correction_confidence: :math:`c`, how many standard errors the line's slope must
-        be above 0 to be followed at all.
-      correction_limit: :math:`\kappa`, the largest correction of a tensor, or of a
-        coordinate, in standard deviations of its path.
-      correction_samples: to how many steps of the second half, evenly spread, the line
-        is fitted at most, unless ``epoch_end`` prolongs it; each of them takes about
-        one and a half times the time of another.
+      correction: "mean" (above); "line", with one slope for each tensor, or
+        "coordinate_line", with one for each coordinate; "none" makes none.
+      correction_confidence: :math:`c`, how many standard errors the fall of the loss,
+        or the line's slope, must be above 0 for any correction.
+      correction_limit: :math:`\kappa`, the largest correction to a line's root, of a
+        tensor or of a coordinate, in standard deviations of its path.
+      correction_samples: how many steps of the second half, evenly spread, are samples
+        at most, unless ``epoch_end`` prolongs it; each of them takes more time than
+        another.
       accumulator_dtype: dtype of sums and remembered updates; None is float32 for
         16-bit parameters, else the parameter's, as are always the two means.
 
@@ -436,7 +426,7 @@ def robust_ct_agd(
     check_choice("pooling", pooling, ("all", "tensor", "mix"))
     check_choice("promise", promise, ("fresh", "own"))
     check_choice("aim", aim, ("mean", "peak"))
-    check_choice("correction", correction, ("tensor", "coordinate", "none"))
+    check_choice("correction", correction, ("mean", "line", "coordinate_line", "none"))
     check_dtype("accumulator_dtype", accumulator_dtype)
     for name, value in (
         ("target", target),
@@ -456,7 +446,7 @@ def robust_ct_agd(
     smallest = concrete("multiplier_min", multiplier_min) or 0
     check_number("multiplier_max", multiplier_max, smallest)
     anneal = get_annealing(annealing)
-    coordinates = correction == "coordinate"
+    coordinates = correction == "coordinate_line"
     late = steps_per_epoch - steps_per_epoch // 2
     stride = -(-late // correction_samples)
 
@@ -475,8 +465,8 @@ def robust_ct_agd(
             last_overlap=zeros(),
             squared_gradients=zeros(1),
             steps=zeros(1, jnp.int32),
-            line=(
-                _no_line(params, coordinates, accumulator_dtype)
+            path=(
+                no_path(params, correction, accumulator_dtype)
                 if correction != "none"
                 else None
             ),
@@ -561,7 +551,7 @@ def robust_ct_agd(
         start = step.epoch_step == 0
         ready = (memory.streak >= 2) & step.finite
         even, odd = (
-            per_tensor(_inner, updates, step.gradients)
+            per_tensor(inner, updates, step.gradients)
             for updates in (memory.even, memory.odd)
         )
         is_even = step.epoch_step % 2 == 0
@@ -604,12 +594,10 @@ def robust_ct_agd(
                 evidence.squared_gradients, jnp.where(counted, square, 0), start
             ),
             steps=accumulate(evidence.steps, counted.astype(jnp.int32), start),
-            line=(
+            path=(
                 None
-                if evidence.line is None
-                else _observe_line(
-                    evidence.line, step, sample_weight(step), coordinates
-                )
+                if evidence.path is None
+                else observe_path(evidence.path, step, sample_weight(step), coordinates)
             ),
         )
 
@@ -618,7 +606,7 @@ def robust_ct_agd(
         raw, is_even = _raw(step), step.epoch_step % 2 == 0
         # Here and not in observe, as what reads the updates beside the cond that may
         # change them makes it copy them.
-        promise = -step.gamma * per_tensor(_inner, step.updates, step.gradients)
+        promise = -step.gamma * per_tensor(inner, step.updates, step.gradients)
 
         def replace(here):
             def choose(i, old, u):
@@ -666,9 +654,9 @@ def robust_ct_agd(
         square = mean_square(evidence)
         after = cut(after, square, info.gradient_square)
         moved = jax.tree.map(jnp.zeros_like, step.params)
-        if evidence.line is not None:
-            moved = _to_the_root(
-                evidence.line,
+        if evidence.path is not None:
+            moved = path_correction(
+                evidence.path,
                 step,
                 correction_confidence,
                 correction_limit,
@@ -714,141 +702,6 @@ def _raw(step: Step) -> optax.Updates:
     return map_with_index(multiply, step.updates)
 
 
-def _inner(x: jax.Array, y: jax.Array) -> jax.Array:
-    dtype = widest((x, y))
-    return jnp.sum(x.astype(dtype) * y.astype(dtype))
-
-
 def _square(tree: Any) -> jax.Array:
     """‖x‖² over all tensors, a vector of one entry."""
-    return jnp.sum(per_tensor(lambda x: _inner(x, x), tree), keepdims=True)
-
-
-def _no_line(params: optax.Params, coordinates: bool, dtype: DTypeLike | None) -> Line:
-    def vector():
-        return counters(params, jnp.float32)
-
-    def sums():
-        return accumulators(params, dtype) if coordinates else vector()
-
-    return Line(
-        weight=vector(),
-        samples=vector(),
-        # Distances from the means need every bit, and a coarse mean stops moving.
-        mean_params=accumulators(params, None),
-        mean_gradients=accumulators(params, None),
-        spread=sums(),
-        slope_sum=sums(),
-        gradient_spread=sums(),
-    )
-
-
-# Jitted, so that an update outside of jit does not compile the cond at every call.
-@functools.partial(jax.jit, static_argnums=3)
-def _observe_line(line: Line, step: Step, weight: jax.Array, coordinates: bool) -> Line:
-    """Adds a sample, if it has a weight."""
-    weight = jnp.where(step.finite, weight.astype(jnp.float32), 0)
-    before = jnp.where(step.epoch_step == 0, 0, line.weight)
-    total = before + weight
-    share = weight / jnp.maximum(total, 1)
-    # By distances from the new means, so that the old ones can be overwritten.
-    part = jnp.where(before > 0, weight * total / before, 0)
-    first = (before == 0) & (weight > 0)
-
-    def move(i, mean, x):
-        dtype = wide(mean.dtype)
-        kept = jnp.where(first[i], 0, mean.astype(dtype))
-        x = jnp.where(step.finite[i], x.astype(dtype), 0)
-        return (kept + share[i].astype(dtype) * (x - kept)).astype(mean.dtype)
-
-    def distance(x, mean):
-        dtype = wide(mean.dtype)
-        return x.astype(dtype) - mean.astype(dtype)
-
-    def per_coordinate(i, total, x, mean_x, y, mean_y):
-        d, e = distance(x, mean_x), distance(y, mean_y)
-        new = jnp.where(step.finite[i], part[i].astype(d.dtype) * d * e, 0)
-        return accumulate(total, new, first[i])
-
-    def products(total, *pairs):
-        """Adds the products of two distances from the means."""
-        if coordinates:
-            return map_with_index(per_coordinate, total, *pairs)
-
-        def inner(x, mean_x, y, mean_y):
-            return _inner(distance(x, mean_x), distance(y, mean_y))
-
-        # Without the barrier, XLA finds that sums share distances, and stores those.
-        new = part * per_tensor(inner, *jax.lax.optimization_barrier(pairs))
-        return accumulate(total, jnp.where(step.finite, new, 0), first)
-
-    def add():
-        mean_params = map_with_index(move, line.mean_params, step.params)
-        mean_gradients = map_with_index(move, line.mean_gradients, step.gradients)
-        p, g = (step.params, mean_params), (step.gradients, mean_gradients)
-        return (
-            mean_params,
-            mean_gradients,
-            products(line.spread, *p, *p),
-            products(line.slope_sum, *p, *g),
-            products(line.gradient_spread, *g, *g),
-        )
-
-    def keep():
-        return line[2:]
-
-    return Line(
-        total,
-        jnp.where(step.epoch_step == 0, 0, line.samples) + jnp.sign(weight),
-        *jax.lax.cond(jnp.any(weight > 0), add, keep),
-    )
-
-
-def _to_the_root(
-    line: Line,
-    step: Step,
-    confidence: ArrayLike,
-    limit: ArrayLike,
-    coordinates: bool,
-) -> optax.Updates:
-    """The way to the root of the fitted line, as far as its slope can be trusted."""
-
-    def correct(i, p, u, mean_p, mean_g, spread, slope_sum, gradient_spread):
-        dtype = wide(mean_p.dtype)
-        mean_p, mean_g, spread, slope_sum, gradient_spread = (
-            x.astype(dtype)
-            for x in (mean_p, mean_g, spread, slope_sum, gradient_spread)
-        )
-        samples = line.samples[i].astype(dtype)
-        # Through two points there is always a line.
-        rises = (slope_sum > 0) & (spread > 0) & (samples > 2)
-        spread = jnp.where(rises, spread, 1)
-        slope = jnp.where(rises, slope_sum / spread, 1)
-        rest = jnp.maximum(gradient_spread - slope * slope_sum, 0)
-        error = rest / (jnp.maximum(samples, 1) * spread)  # squared, of the slope
-        doubt = jnp.square(jnp.asarray(confidence, dtype) / slope) * error
-        trust = jnp.where(rises, jnp.maximum(1 - doubt, 0), 0)
-        end = p.astype(dtype) + u.astype(dtype)
-        way = trust * (mean_p - mean_g / slope - end)
-        weight = jnp.where(rises, line.weight[i].astype(dtype), 1)
-        reach = jnp.asarray(limit, dtype) * jnp.sqrt(spread / weight)
-        size = jax.lax.stop_gradient(way)  # a norm has no derivative at 0
-        size = jnp.abs(size) if coordinates else optax.tree.norm(size)
-        way *= jnp.where(size > reach, reach / jnp.where(size > 0, size, 1), 1)
-        return jnp.where(jnp.isfinite(way), way, 0)
-
-    def sums(total):
-        if coordinates:
-            return total
-        return jax.tree.unflatten(jax.tree.structure(step.params), list(total))
-
-    return map_with_index(
-        correct,
-        step.params,
-        step.updates,
-        line.mean_params,
-        line.mean_gradients,
-        sums(line.spread),
-        sums(line.slope_sum),
-        sums(line.gradient_spread),
-    )
+    return jnp.sum(per_tensor(lambda x: inner(x, x), tree), keepdims=True)

@@ -237,6 +237,12 @@ def map_with_index(function: Callable[..., Any], tree: Any, *rest: Any) -> Any:
     return jax.tree.map(lambda *x: function(next(positions), *x), tree, *rest)
 
 
+def inner(x: jax.Array, y: jax.Array) -> jax.Array:
+    """The inner product of two tensors, in the wider of their dtypes."""
+    dtype = widest((x, y))
+    return jnp.sum(x.astype(dtype) * y.astype(dtype))
+
+
 def relative_norms(tree: Any, reference: Any) -> jax.Array:
     """Norm of each tensor over that of its reference; 0 where it is 0."""
 

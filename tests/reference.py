@@ -168,7 +168,7 @@ def robust_ct_agd(
     multiplier_min=0.1,
     multiplier_max=20.0,
     guard=4.0,
-    correction="tensor",
+    correction="mean",
     correction_confidence=2.0,
     correction_limit=0.5,
     correction_samples=32,
@@ -196,10 +196,11 @@ def robust_ct_agd(
       multiplier_min: the smallest m.
       multiplier_max: the largest m.
       guard: ratio of ‖g‖² to the mean of the last epoch.
-      correction: "tensor", "coordinate" or "none".
-      correction_confidence: standard errors that the line's slope must be above 0.
+      correction: "mean", "line", "coordinate_line" or "none".
+      correction_confidence: standard errors that the fall of the loss on the way to the
+        mean, or the line's slope, must be above 0.
       correction_limit: κ.
-      correction_samples: how many steps the line is fitted to at most.
+      correction_samples: how many steps are samples for the correction at most.
       closing: for every step, whether it closes an epoch; None is every T-th.
 
     Returns:
@@ -290,35 +291,17 @@ def robust_ct_agd(
                 for s, row in enumerate(epoch)
                 if s >= half and (steps_per_epoch - 1 - s) % stride == 0
             ]
-            if correction != "none" and samples:
-                for i in tensors:
-                    x = np.stack([row[0][i] for row in samples])
-                    y = np.stack([row[1][i] for row in samples])
-                    w = np.arange(1.0, len(x) + 1).reshape(-1, *[1] * (x.ndim - 1))
-                    total = w.sum()
-                    mean_x, mean_y = (w * x).sum(0) / total, (w * y).sum(0) / total
-                    spread = (w * (x - mean_x) ** 2).sum(0)
-                    slope = (w * (x - mean_x) * (y - mean_y)).sum(0)
-                    rest = (w * (y - mean_y) ** 2).sum(0)
-                    if correction == "tensor":
-                        spread, slope, rest = spread.sum(), slope.sum(), rest.sum()
-                    # Through two points there is always a line.
-                    rises = (slope > 0) & (spread > 0) & (len(x) > 2)
-                    safe = np.where(rises, spread, 1)
-                    h = np.where(rises, slope / safe, 1)
-                    error = np.maximum(rest - h * slope, 0) / (len(x) * safe)
-                    trust = np.maximum(1 - correction_confidence**2 * error / h**2, 0)
-                    root = mean_x - mean_y / h
-                    way = rises * trust * (root - (theta[i] + updates[i]))
-                    reach = correction_limit * np.sqrt(spread / total)
-                    size = np.abs(way)
-                    if correction == "tensor":
-                        size = np.sqrt((way**2).sum())
-                    shorter = np.divide(
-                        reach, size, out=np.ones_like(size), where=size > reach
-                    )
-                    updates[i] = updates[i] + shorter * way
-                    moved[i] = np.linalg.norm(shorter * way) / np.linalg.norm(theta[i])
+            ends = [theta[i] + updates[i] for i in tensors]
+            ways = _ways(
+                samples,
+                ends,
+                correction,
+                correction_confidence,
+                correction_limit,
+            )
+            for i in tensors:
+                updates[i] = updates[i] + ways[i]
+                moved[i] = np.linalg.norm(ways[i]) / np.linalg.norm(theta[i])
             _, high, low, use, clear = judged[0]
             settled = np.maximum(settled, clear)
             curvature, own, overlap, fresh = use.sum(0).T
@@ -367,3 +350,55 @@ def _pooled(terms, pooling):
     """The terms of each tensor, of all together, or both."""
     together = terms.sum(1, keepdims=True)
     return {"tensor": [terms], "all": [together], "mix": [terms, together]}[pooling]
+
+
+def _ways(samples, ends, correction, confidence, limit):
+    """The correction of each tensor at the end of an epoch."""
+    ways = [np.zeros_like(end) for end in ends]
+    # Through two points there is always a line.
+    if correction == "none" or len(samples) <= 2:
+        return ways
+    weights = np.arange(1.0, len(samples) + 1)
+    xs = [np.stack(x) for x in zip(*(row[0] for row in samples), strict=True)]
+    ys = [np.stack(y) for y in zip(*(row[1] for row in samples), strict=True)]
+    means = [
+        [np.average(z, axis=0, weights=weights) for z in each] for each in (xs, ys)
+    ]
+    if correction == "mean":
+        # Each gradient, along the way back to the mean of the samples before.
+        falls = [
+            weights[n]
+            * sum(
+                np.sum(y[n] * (x[n] - np.average(x[:n], axis=0, weights=weights[:n])))
+                for x, y in zip(xs, ys, strict=True)
+            )
+            for n in range(1, len(samples))
+        ]
+        error = np.sqrt(np.sum(np.square(falls)))
+        fall = (np.sum(falls) - confidence * error) / weights.sum()
+        to_mean = [x - end for x, end in zip(means[0], ends, strict=True)]
+        rise = sum(np.sum(y * d) for y, d in zip(means[1], to_mean, strict=True))
+        share = fall / (fall + max(rise, 0)) if fall > 0 else 0.0
+        return [share * d for d in to_mean]
+    for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
+        w, total = weights.reshape(-1, *[1] * (x.ndim - 1)), weights.sum()
+        mean_x, mean_y = means[0][i], means[1][i]
+        spread = (w * (x - mean_x) ** 2).sum(0)
+        slope = (w * (x - mean_x) * (y - mean_y)).sum(0)
+        rest = (w * (y - mean_y) ** 2).sum(0)
+        if correction == "line":
+            spread, slope, rest = spread.sum(), slope.sum(), rest.sum()
+        rises = (slope > 0) & (spread > 0)
+        safe = np.where(rises, spread, 1)
+        h = np.where(rises, slope / safe, 1)
+        error = np.maximum(rest - h * slope, 0) / (len(x) * safe)
+        trust = np.maximum(1 - confidence**2 * error / h**2, 0)
+        way = rises * trust * (mean_x - mean_y / h - ends[i])
+        reach = limit * np.sqrt(spread / total)
+        size = np.abs(way)
+        if correction == "line":
+            size = np.sqrt((way**2).sum())
+        ways[i] = way * np.divide(
+            reach, size, out=np.ones_like(size), where=size > reach
+        )
+    return ways

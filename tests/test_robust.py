@@ -62,26 +62,49 @@ def replay(options, *, learning_rate=0.02, steps=4 * T, noise=0.1, closing=None)
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "corrected"),
     [
-        {},
-        {"pooling": "tensor", "correction": "coordinate"},
-        {"correction_confidence": 0.5, "correction_limit": 0.05},
-        {"pooling": "mix", "aim": "mean", "target": 1.5, "correction": "none"},
-        {"promise": "own", "early_target": 0.0, "multiplier_max": 40.0},
-        {"confidence": 0.0, "require_descent": False, "guard": np.inf},
-        {"correction_samples": 3, "correction": "coordinate"},
-        {"early_growth": 1.1, "early_target": 2.0},
+        pytest.param({}, False, id="defaults"),
+        pytest.param({"correction_confidence": 0.5}, True, id="bold"),
+        pytest.param(
+            {"pooling": "tensor", "correction": "coordinate_line"}, True, id="tensor"
+        ),
+        pytest.param(
+            {
+                "correction": "line",
+                "correction_confidence": 0.5,
+                "correction_limit": 0.05,
+            },
+            True,
+            id="near",
+        ),
+        pytest.param(
+            {"pooling": "mix", "aim": "mean", "target": 1.5, "correction": "none"},
+            False,
+            id="mix",
+        ),
+        pytest.param(
+            {"promise": "own", "early_target": 0.0, "multiplier_max": 40.0},
+            False,
+            id="own",
+        ),
+        pytest.param(
+            {"confidence": 0.0, "require_descent": False, "guard": np.inf},
+            False,
+            id="without",
+        ),
+        pytest.param(
+            {"correction_samples": 3, "correction": "coordinate_line"}, True, id="thin"
+        ),
+        pytest.param({"early_growth": 1.1, "early_target": 2.0}, False, id="early"),
     ],
-    ids=["defaults", "tensor", "near", "mix", "own", "without", "thin", "early"],
 )
-def test_every_step_is_the_references(options):
+def test_every_step_is_the_references(options, corrected):
     epochs = replay(options)
     multipliers = [row["multiplier"] for row in epochs]
     assert all((m > 1).all() for m in multipliers)
     assert np.max(multipliers) < options.get("multiplier_max", 20)
-    moved = np.any([row["relative_correction"] for row in epochs])
-    assert moved == (options.get("correction") != "none")
+    assert np.any([row["relative_correction"] for row in epochs]) == corrected
 
 
 def test_growth_after_the_first_is_limited():
@@ -186,92 +209,6 @@ def test_noise_does_not_bias_the_curvature():
     error = float(sums.curvature_error[0])
     np.testing.assert_allclose(sums.curvature, jnp.sum(true), atol=3 * error)
     assert sums.curvature > 5 * error
-
-
-def test_the_correction_goes_to_the_root_of_the_line():
-    curvature = jnp.asarray([0.5, 1.0, 2.0, 4.0])
-    for correction, a in (("coordinate", curvature), ("tensor", jnp.full(4, 2.0))):
-        opt = ctagd_optax.robust_ct_agd(
-            optax.sgd(0.05), 8, correction=correction, correction_limit=1e3
-        )
-        x = jnp.asarray([1.0, -2.0, 3.0, -1.0])
-        state = opt.init(x)
-        for _ in range(8):
-            updates, state = opt.update(a * x, state, x)
-            x = x + updates
-        np.testing.assert_allclose(x, 0, atol=1e-5)
-
-
-@pytest.mark.parametrize("correction", ["tensor", "coordinate"])
-def test_only_a_line_that_rises_is_followed(correction):
-    def moved(curvature):
-        """The correction at the end of an epoch."""
-        opt, bare = (
-            ctagd_optax.robust_ct_agd(optax.sgd(0.1), 12, correction=c)
-            for c in (correction, "none")
-        )
-        x = jnp.zeros(50, jnp.float32)
-        state, other = opt.init(x), bare.init(x)
-        for _ in range(12):
-            g = 1 + curvature * x
-            alone, other = bare.update(g, other, x)
-            updates, state = opt.update(g, state, x)
-            x = x + updates
-        return jnp.linalg.norm(updates - alone)
-
-    assert moved(0.0) == 0
-    assert moved(-0.1) == 0
-    assert moved(0.1) > 0
-
-
-@pytest.mark.parametrize("correction", ["tensor", "coordinate"])
-def test_the_correction_stays_within_reach(correction):
-    opt, bare = (
-        ctagd_optax.robust_ct_agd(optax.sgd(0.01), 8, correction=c)
-        for c in (correction, "none")
-    )
-    x, path = jnp.asarray([1.0, -2.0, 3.0]), []
-    state, other = opt.init(x), bare.init(x)
-    for _ in range(8):
-        path.append(x)
-        alone, other = bare.update(x, other, x)
-        updates, state = opt.update(x, state, x)
-        x = x + updates
-    weights = np.arange(1.0, 5)[:, None]
-    late = np.stack(path[4:])
-    mean = (weights * late).sum(0) / weights.sum()
-    deviation = np.sqrt((weights * (late - mean) ** 2).sum(0) / weights.sum())
-    moved = np.asarray(updates - alone)
-    # The root is far, so both go as far as they may.
-    if correction == "tensor":
-        moved, deviation = np.linalg.norm(moved), np.linalg.norm(deviation)
-    np.testing.assert_allclose(np.abs(moved), 0.5 * deviation, rtol=1e-4)
-
-
-def test_a_slope_within_its_error_is_not_followed():
-    rng = np.random.default_rng(0)
-    noise = jnp.asarray(rng.normal(size=(40, 500)), jnp.float32)
-
-    def moved(curvature, confidence):
-        """The correction at the end of an epoch of noisy gradients."""
-        opt, bare = (
-            ctagd_optax.robust_ct_agd(
-                optax.sgd(0.1), 40, correction=c, correction_confidence=confidence
-            )
-            for c in ("tensor", "none")
-        )
-        x = jnp.zeros(500, jnp.float32)
-        state, other = opt.init(x), bare.init(x)
-        for z in noise:
-            g = curvature * x + z
-            alone, other = bare.update(g, other, x)
-            updates, state = opt.update(g, state, x)
-            x = x + updates
-        return float(jnp.linalg.norm(updates - alone))
-
-    assert moved(0.02, confidence=2.0) == 0
-    assert moved(0.02, confidence=0.0) > 0
-    assert moved(8.0, confidence=2.0) > 0
 
 
 def test_an_epoch_of_large_gradients_steps_back():
@@ -404,6 +341,27 @@ def test_the_first_epoch_follows_its_evidence():
     np.testing.assert_allclose(lengths()[10:], 20, rtol=1e-4)
 
 
+def test_evidence_that_gets_clear_late_in_the_first_epoch():
+    """Noise, then none: m is as long as the evidence vouches for, not its limit."""
+    rng = np.random.default_rng(0)
+    opt = ctagd_optax.robust_ct_agd(optax.sgd(0.01), 100, correction="none")
+    x = jnp.full(10, 10.0, jnp.float32)
+    state, seen = opt.init(x), []
+    for n in range(99):
+        high, _ = step_length(state.evidence.pooled, jnp.ones(1, jnp.float32))
+        noise = 30.0 * rng.standard_normal(10) if n < 20 else 0.0
+        g = x + jnp.asarray(noise, jnp.float32)
+        updates, state = opt.update(g, state, x)
+        seen.append((float(jnp.linalg.norm(updates / (0.01 * g))), float(high[0])))
+        x = x + updates
+    m, high = np.asarray(seen).T / np.array([[np.sqrt(10)], [1]])
+    np.testing.assert_allclose(m[:20], 1, rtol=1e-5)
+    longer = m > 1.001
+    assert longer.any()
+    np.testing.assert_allclose(m[longer], 0.7 / high[longer], rtol=1e-4)
+    assert m.max() < 20  # which 1.5 to the power of 20 is far above
+
+
 def test_curvature_that_rises_within_the_first_epoch():
     """eˣ - x from far to the left, where it is a line and looks like one."""
     opt = ctagd_optax.robust_ct_agd(optax.sgd(0.5), 40)
@@ -461,7 +419,12 @@ def test_a_gradient_that_is_not_finite_is_left_out():
 
 @pytest.mark.parametrize(
     ("options", "vectors"),
-    [({"correction": "none"}, 2), ({}, 4), ({"correction": "coordinate"}, 7)],
+    [
+        ({"correction": "none"}, 2),
+        ({}, 4),
+        ({"correction": "line"}, 4),
+        ({"correction": "coordinate_line"}, 7),
+    ],
 )
 def test_vectors_in_the_state(options, vectors):
     opt = ctagd_optax.robust_ct_agd(
@@ -473,23 +436,6 @@ def test_vectors_in_the_state(options, vectors):
     # The means of parameters and gradients keep their bits.
     wide = sum(x.dtype != jnp.bfloat16 for x in large)
     assert wide == 2 * (options.get("correction") != "none")
-
-
-@pytest.mark.parametrize("correction", ["tensor", "coordinate"])
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
-def test_the_line_in_bfloat16(correction, dtype):
-    x = jnp.full(64, 100.0, dtype)
-    opt = ctagd_optax.robust_ct_agd(
-        optax.sgd(1e-5), 200, correction=correction, accumulator_dtype=jnp.bfloat16
-    )
-    state = opt.init(x)
-    update = jax.jit(opt.update)
-    for _ in range(199):
-        updates, state = update(2 * x, state, x)
-        x = x + updates
-    line = state.evidence.line
-    total, base = (jnp.sum(s.astype(x.dtype)) for s in (line.slope_sum, line.spread))
-    assert total / base == pytest.approx(2, rel=0.1)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
@@ -506,18 +452,6 @@ def test_short_epochs_hold_back(steps):
     if steps < 3:
         np.testing.assert_array_equal(state.info.step_high, np.inf)
         np.testing.assert_array_equal(state.info.step_low, -np.inf)
-
-
-def test_two_samples_make_no_line():
-    opt = ctagd_optax.robust_ct_agd(optax.sgd(0.1), 4, correction="coordinate")
-    bare = ctagd_optax.robust_ct_agd(optax.sgd(0.1), 4, correction="none")
-    x = jnp.ones(3)
-    state, other = opt.init(x), bare.init(x)
-    for _ in range(4):
-        alone, other = bare.update(x, other, x)
-        updates, state = opt.update(x, state, x)
-        x = x + updates
-    np.testing.assert_array_equal(updates, alone)
 
 
 def test_updates_outside_of_jit_are_compiled_once():
@@ -557,7 +491,7 @@ def test_a_step_copies_no_vector():
     hlo = lowered.compile().as_text()
     copies = rf"f32\[{size}\]\S* copy\("
     entry = hlo[hlo.index("ENTRY") :]
-    assert entry.count("conditional(") == 2  # the line, and the boundary
+    assert entry.count("conditional(") == 2  # the path, and the boundary
     assert not re.findall(copies, entry)
     # In all branches together: the zeros of the closed epoch's memory.
     assert len(re.findall(copies, hlo)) <= 1
@@ -571,7 +505,7 @@ def test_a_step_copies_no_vector():
         ({"promise": "D"}, "promise must be one of 'fresh', 'own'; got 'D'"),
         ({"correction_samples": 0}, "correction_samples must be a whole number of at"),
         ({"decay": 1.1}, "decay must be above 0 and at most 1, got 1.1"),
-        ({"correction": None}, "correction must be one of 'tensor', 'coordinate'"),
+        ({"correction": None}, "correction must be one of 'mean', 'line'"),
         ({"growth": 0.5}, "growth must be finite and at least 1, got 0.5"),
         ({"early_growth": 0.5}, "early_growth must be finite and at least 1, got 0.5"),
         ({"guard": 0.0}, "guard must be above 0, got 0.0"),

@@ -29,7 +29,7 @@ def test_the_literal_correction_raises_the_loss(tmp_path):
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        ("robust_adam", "robust_adam:correction_limit=0"),
+        ("robust_adam", "robust_adam:correction_confidence=1000000000"),
         ("ct_sgd@0.1:correction_rate=0.5,eps=0.01", "ct_sgd@0.1:correction_rate=0,"),
     ],
 )
