@@ -28,11 +28,12 @@ from benchmarks.files import write_json
 from benchmarks.trainer import Config, Run
 
 # What turns a method's correction off and leaves its state as it is.
+_NO_TRUST = ("correction_confidence=1e9", "correction_limit=0")
 OFF = {
-    "robust_sgd": "correction_confidence=1e9",
-    "robust_adam": "correction_confidence=1e9",
-    "ct_sgd": "correction_rate=0",
-    "ct_adam": "correction_rate=0",
+    "robust_sgd": _NO_TRUST,
+    "robust_adam": _NO_TRUST,
+    "ct_sgd": ("correction_rate=0",),
+    "ct_adam": ("correction_rate=0",),
 }
 
 
@@ -57,9 +58,9 @@ def without(spec: str) -> str:
     if off is None:
         raise ValueError(f"optimizers must be of {', '.join(OFF)}; got {spec!r}")
     base, _, options = spec.partition(":")
-    option = off.partition("=")[0]
-    kept = [x for x in options.split(",") if x and x.partition("=")[0] != option]
-    return optimizers.arm(f"{base}:{','.join([*kept, off])}").name
+    changed = [x.partition("=")[0] for x in off]
+    kept = [x for x in options.split(",") if x and x.partition("=")[0] not in changed]
+    return optimizers.arm(f"{base}:{','.join([*kept, *off])}").name
 
 
 def changes(config: Config) -> list[float | None]:

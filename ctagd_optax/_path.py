@@ -1,7 +1,7 @@
 """The path through an epoch's second half, and where it says to go at the end.
 
 Two corrections read it. One goes to the path's mean, as far as gradients of later
-batches say that the loss falls on the way; the other to the root of a line that is
+batches say that the loss falls on the way; the other, to the root of a line that is
 fitted to gradients over parameters.
 """
 
@@ -21,8 +21,8 @@ class Return(NamedTuple):
     """How the loss falls from the path back to its mean, over all tensors.
 
     Attributes:
-      fall: Σ w ⟨g_t, θ_t - θ̄_t⟩, with θ̄_t the mean of the samples before; g_t is of a
-        batch that none of them knows.
+      fall: Σ w ⟨g_t, θ_t - θ̄_t⟩, with θ̄_t the mean of the samples before; none of them
+        has used the batch of g_t.
       fall_error: the root of the sum of the squares of these terms.
     """
 
@@ -209,18 +209,18 @@ def _to_the_mean(
         return mean.astype(dtype) - (p.astype(dtype) + u.astype(dtype))
 
     way = jax.tree.map(to_mean, step.params, step.updates, path.mean_params)
-    # The slope of the loss along the way: at its start by the fresh gradients, less
-    # their error, and at its end by the mean gradient, whose noise makes it steeper.
-    weight = jnp.maximum(jnp.max(path.weight, initial=0), 1)
+    # A tensor that was rarely finite has no mean worth the name, perhaps an old one.
+    known = path.samples > 2
     slack = jnp.asarray(confidence, jnp.float32) * sums.fall_error
+    weight = jnp.maximum(jnp.max(path.weight, initial=0), 1)
     fall = (sums.fall - slack) / weight
-    rise = jnp.sum(per_tensor(inner, jax.lax.stop_gradient(way), path.mean_gradients))
-    surely = (fall > 0) & (jnp.max(path.samples, initial=0) > 2) & jnp.isfinite(rise)
+    rises = per_tensor(inner, jax.lax.stop_gradient(way), path.mean_gradients)
+    rise = jnp.sum(jnp.where(known, rises, 0))
+    surely = (fall > 0) & jnp.isfinite(rise)
     share = fall / jnp.where(surely, fall + jnp.maximum(rise, 0), 1)
 
     def go(i, x):
-        known = surely[0] & (path.weight[i] > 0)
-        return jnp.where(known, share[0].astype(x.dtype) * x, 0)
+        return jnp.where(surely[0] & known[i], share[0].astype(x.dtype) * x, 0)
 
     return map_with_index(go, way)
 

@@ -314,11 +314,12 @@ def robust_ct_agd(
     above 1 is cut, and likewise that of the next :math:`m` after an epoch of them.
 
     The correction goes back towards the mean :math:`\bar\theta` of the path through the
-    second half of the epoch, as far as the loss surely falls on the way. What tells is
-    that each gradient there is of a batch which the path before does not know. With
+    second half of the epoch, as far as the loss seems to fall on the way. What tells is
+    that each gradient there is of a batch which the path before has not used. With
     :math:`w_t` the weights 1, 2, … of the samples, :math:`W` their sum and
-    :math:`\bar\theta_t` the mean of those before, the slope at the start of the way is
-    at least :math:`R`, and at its end at most :math:`A`:
+    :math:`\bar\theta_t` the mean of those before, :math:`R` is how steeply the loss
+    falls where the way starts, less :math:`c` standard errors, and :math:`A` how
+    steeply it rises at the mean, which noise makes look steeper:
 
     .. math::
 
@@ -327,10 +328,13 @@ def robust_ct_agd(
         A = \langle \bar g,\, \bar\theta - \theta \rangle, \qquad
         d = \frac{R^+}{R^+ + A^+}\,(\bar\theta - \theta) .
 
-    So :math:`d`, which it adds, ends at the bottom of the parabola along the way, or at
-    the mean. It is nothing while the path descends, as :math:`s_t` is negative then. It
-    acts where steps have become too long for what is left to descend, or gradients are
-    mostly noise.
+    So :math:`d`, which it adds, ends at the mean, or at the bottom of the parabola with
+    these slopes. On a straight path down, :math:`s_t` is negative, and there is no
+    correction; it acts where steps go back and forth across a valley, or gradients are
+    mostly noise. It takes more than :math:`c^2` terms, so by default epochs of over ten
+    steps. Where batches of an epoch share no examples, those to come lean against those
+    that were used, which looks like a fall: on a mere slope with noise it may go up to
+    a quarter of the way, and give up some hundredths of what the epoch descended.
 
     Another correction, "line", fits a line to gradients over parameters and goes to its
     root, as far as its slope can be trusted. With :math:`S_x`, :math:`S_y` and

@@ -106,6 +106,25 @@ def test_a_walk_of_noise_alone_is_seldom_taken_for_one_to_correct():
     assert often[1] < 0.05
 
 
+def test_what_batches_without_replacement_cost():
+    """Their noise adds up to nothing, which looks like a fall; the damage is small."""
+    steps, slope = 40, 0.03
+
+    def costs(key):
+        noise = jax.random.normal(key, (steps, 1000))
+        noise -= jnp.mean(noise, 0, keepdims=True)
+
+        def gradient(n, x):
+            return slope + noise[n] + 0 * x
+
+        _, end, moved = epoch(gradient, jnp.zeros(1000), 0.01, steps)
+        return jnp.any(moved != 0), jnp.sum(moved) / -jnp.sum(end)
+
+    made, lost = jax.vmap(costs)(jax.random.split(jax.random.key(0), 100))
+    assert jnp.mean(made) > 0.5
+    assert 0 < jnp.mean(lost) < 0.03
+
+
 def test_a_gradient_that_is_not_finite_is_no_sample():
     def gradient(n, x):
         return jnp.where(n == 30, jnp.nan, 1.0) * x
@@ -115,14 +134,95 @@ def test_a_gradient_that_is_not_finite_is_no_sample():
     )
     params = {"a": jnp.ones(3), "b": jnp.ones(2)}
     state = opt.init(params)
+    update = jax.jit(opt.update)
     for n in range(40):
         grads = {"a": gradient(n, params["a"]), "b": params["b"]}
-        updates, state = opt.update(grads, state, params)
+        updates, state = update(grads, state, params)
         if n == 38:
             np.testing.assert_array_equal(state.evidence.path.samples, [18, 19])
         params = optax.apply_updates(params, updates)
     for x in jax.tree.leaves(params):
         assert (jnp.abs(x) < 0.5).all()
+
+
+def test_a_tensor_without_a_mean_does_not_count():
+    """One whose gradients are finite in an early epoch, and then too rarely."""
+
+    def ends(weight, finite):
+        opt = ctagd_optax.robust_ct_agd(
+            optax.chain(optax.zero_nans(), optax.sgd(1.9)),
+            20,
+            multiplier_max=1.0,
+            correction_confidence=0.0,
+        )
+        params = {"a": jnp.full(2, weight), "b": jnp.ones(3)}
+        state = opt.init(params)
+        update = jax.jit(opt.update)
+        for n in range(40):
+            known = n < 20 or n in finite
+            grads = {"a": params["a"] if known else jnp.full(2, jnp.nan)}
+            grads["b"] = params["b"]
+            updates, state = update(grads, state, params)
+            params = optax.apply_updates(params, updates)
+        return params, state
+
+    _, state = ends(1.0, finite=(30, 32))
+    np.testing.assert_array_equal(state.evidence.path.samples, [2, 10])
+    np.testing.assert_array_equal(state.info.relative_correction > 0, [False, True])
+    for finite in ((), (30,)):
+        params, state = ends(100.0, finite)
+        assert state.info.relative_correction[0] == 0
+        assert state.info.relative_correction[1] > 0
+        # What the other does is its own affair.
+        alone, _ = ends(0.0, finite)
+        np.testing.assert_allclose(params["b"], alone["b"], rtol=1e-2)
+
+
+def corrected(params, learning_rate=0.1, steps=12, **options):
+    """Two epochs of steps back and forth, and a step of the third."""
+    opt = ctagd_optax.robust_ct_agd(
+        optax.sgd(learning_rate), steps, multiplier_max=1.0, **options
+    )
+
+    def step(carry, n):
+        params, state = carry
+        grads = jax.tree.map(lambda x: 19 * x + (-0.5) ** n.astype(x.dtype), params)
+        updates, state = opt.update(grads, state, params)
+        return (optax.apply_updates(params, updates), state), None
+
+    (params, state), _ = jax.lax.scan(step, (params, opt.init(params)), jnp.arange(25))
+    return params, state.info.relative_correction
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32, jnp.float64])
+def test_the_way_back_in_every_dtype(dtype):
+    params = {"a": jnp.ones(3, dtype), "b": -jnp.ones((2, 2), dtype)}
+    found, moved = corrected(params, accumulator_dtype=jnp.bfloat16)
+    wanted, _ = corrected(jax.tree.map(lambda x: x.astype(jnp.float64), params))
+    assert (moved > 0.1).all()
+    tolerance = 0.05 if dtype == jnp.bfloat16 else 1e-5
+    for x, y in zip(*map(jax.tree.leaves, (found, wanted)), strict=True):
+        assert x.dtype == dtype
+        np.testing.assert_allclose(x.astype(jnp.float64), y, atol=tolerance)
+
+
+def test_the_way_back_under_transformations():
+    params = {"a": jnp.ones(3), "b": -jnp.ones((2, 2))}
+    wanted, moved = corrected(params)
+    assert (moved > 0.1).all()
+
+    def close(found):
+        for x, y in zip(*map(jax.tree.leaves, (found, wanted)), strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-6)
+
+    close(jax.jit(lambda p, t: corrected(p, steps=t)[0])(params, 12))
+    several = jax.tree.map(lambda x: jnp.stack([x, 2 * x]), params)
+    close(jax.tree.map(lambda x: x[0], jax.vmap(lambda p: corrected(p)[0])(several)))
+
+    def loss(rate):
+        return optax.tree.norm(corrected(params, rate)[0], squared=True)
+
+    assert jnp.isfinite(jax.grad(loss)(0.1))
 
 
 @pytest.mark.parametrize("correction", ["mean", "line", "coordinate_line"])

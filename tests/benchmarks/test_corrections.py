@@ -11,14 +11,21 @@ from benchmarks.trainer import Config
 pytestmark = pytest.mark.usefixtures("default_jax")
 
 
-def changes(spec, tmp_path):
+def changes(spec, tmp_path, batch_size=512):
     return corrections.changes(
-        Config("digits_mlp", spec, tmp_path, epochs=2, batch_size=512)
+        Config("digits_mlp", spec, tmp_path, epochs=2, batch_size=batch_size)
     )
 
 
 def test_no_correction_changes_nothing(tmp_path):
     assert changes("ct_sgd:correction_rate=0", tmp_path) == [0.0, 0.0]
+
+
+def test_the_robust_correction_lowers_the_loss_at_a_high_rate(tmp_path):
+    spec = "robust_sgd@0.1"
+    assert max(changes(spec, tmp_path, batch_size=16)) < -0.1
+    off = corrections.without(spec)
+    assert changes(off, tmp_path, batch_size=16) == [0.0, 0.0]
 
 
 def test_the_literal_correction_raises_the_loss(tmp_path):
@@ -29,7 +36,10 @@ def test_the_literal_correction_raises_the_loss(tmp_path):
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        ("robust_adam", "robust_adam:correction_confidence=1000000000"),
+        (
+            "robust_adam:correction_limit=1",
+            "robust_adam:correction_confidence=1000000000,correction_limit=0",
+        ),
         ("ct_sgd@0.1:correction_rate=0.5,eps=0.01", "ct_sgd@0.1:correction_rate=0,"),
     ],
 )
