@@ -200,7 +200,7 @@ def page(results: pathlib.Path) -> str:
         _goals(found, results),
         _sweeps(results / "sweep"),
         _robust_ingredients(read(results / "ablate" / "robust_sgd")),
-        _corrections(results / "corrections.json"),
+        _corrections(results / "corrections.json", found),
         _motion(results / "motion.json"),
         f"## The comparisons\n\n{tables.LEGEND}\n",
         *(_comparison(c, results.parent) for c in found),
@@ -822,14 +822,16 @@ def _sooner(found: dict[str, Any]) -> str:
         return _times(max(sweeps.ratios(cells, what), default=math.nan))
 
     moved = sweeps.moved(found)
-    idle = len(found["cells"]) - len(moved["cells"])
+    held = [cell for cell in found["cells"] if cell not in moved["cells"]]
+    end = 100 * statistics.fmean(map(sweeps.loss_at_end, held)) if held else 0.0
     return (
         "Of the cells in which one of the two arrives, by over 5 %, it is sooner than "
         f"its backbone {count('method', 'backbone')}, and sooner than the sawtooth "
         f"{count('method', 'control')}. At worst it takes {worst('method')} times its "
-        f"backbone's epochs. In {idle} of {len(found['cells'])} cells m is 1 at the "
-        "end of every epoch, so that it is its backbone, but for the first epoch and "
-        "corrections; in the others it takes "
+        f"backbone's epochs. In {len(held)} of {len(found['cells'])} cells m is 1 at "
+        "the end of every epoch, so that it is its backbone, but for the first epoch "
+        f"and corrections; there it ends {abs(end):.1f} points "
+        f"{'below' if end > 0 else 'above'} it in the mean. In the others it takes "
         f"{worst('method', moved)} times its backbone's epochs at worst. By "
         f"chance the backbone is sooner than itself {count('chance', 'backbone')}, "
         f"with {worst('chance')} times its own epochs at worst."
@@ -904,8 +906,9 @@ def _robust_ingredients(ablations: list[Comparison]) -> str:
     )
 
 
-def _corrections(path: pathlib.Path) -> str:
+def _corrections(path: pathlib.Path, comparisons: list[Comparison]) -> str:
     found = json.loads(path.read_text())
+    rows = [row for c in comparisons if (row := _with_and_without(c))]
     return (
         "## Does the correction do harm?\n\n"
         "The last step of every epoch, taken with the correction and without it from "
@@ -913,8 +916,32 @@ def _corrections(path: pathlib.Path) -> str:
         f"`{found['workload']}`, {found['seeds']} seeds of {found['epochs']} epochs, "
         "each up to a correction that makes the loss not finite, which counts as a "
         "rise.\n\n"
-        f"{tables.markdown(corrections.rows(found))}\n"
+        f"{tables.markdown(corrections.rows(found))}\n\n"
+        "Whole runs of `robust_sgd` against `robust_sgd:correction=none`, in the mean "
+        "over epochs and seeds: the difference of the test accuracies, and the ratio "
+        "of the training losses (the mean over the batches of an epoch).\n\n"
+        f"{tables.markdown(rows) if rows else 'Not measured.'}\n"
     )
+
+
+def _with_and_without(comparison: Comparison) -> dict[str, str] | None:
+    """What the robust method's correction does to whole runs on a workload."""
+    arms = comparison.results["arms"]
+    pair = [arms.get(name) for name in ("robust_sgd", "robust_sgd:correction=none")]
+    if any(arm is None for arm in pair):
+        return None
+
+    def pairs(key: str) -> Iterator[tuple[float, float]]:
+        for ours, other in zip(*(arm["runs"] for arm in pair), strict=True):
+            yield from zip(ours[key], other[key], strict=False)
+
+    points = 100 * statistics.fmean(x - y for x, y in pairs("accuracy"))
+    ratio = statistics.geometric_mean(x / y for x, y in pairs("train_loss"))
+    return {
+        "workload": _workload(comparison),
+        "accuracy, points": f"{points:+.2f}".replace("-", "−"),
+        "training loss": f"{100 * (ratio - 1):+.2f} %".replace("-", "−"),
+    }
 
 
 def _motion(path: pathlib.Path) -> str:
