@@ -159,17 +159,18 @@ def rows(found: dict[str, Any]) -> list[dict[str, str]]:
     """
 
     def row(name: str, size: str, values: list[float]) -> dict[str, str]:
+        made = [x for x in values if x != 0]
         return {
             "arm": f"`{name}`",
             "batch": size,
             "epochs": str(len(values)),
-            "made in": tables.share(statistics.fmean(x != 0 for x in values)),
+            "made in": tables.share(len(made) / len(values)),
             "loss raised in": tables.share(statistics.fmean(x > 0 for x in values)),
             "by over 0.5 % in": tables.share(
                 statistics.fmean(x > 0.005 for x in values)
             ),
             "at most": _change(max(values)),
-            "median change": _change(statistics.median(values)),
+            "median, if made": _change(statistics.median(made or [0.0])),
         }
 
     return [

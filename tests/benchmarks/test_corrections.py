@@ -58,7 +58,7 @@ def test_rows():
     first, second, third = corrections.rows(
         {"changes": {"8": arms, "4": {"ct_sgd": [[-0.5]]}}}
     )
-    assert list(first.values()) == ["`ct_sgd`", "8", "2", *["50 %"] * 3, "4×", "2.5×"]
+    assert list(first.values()) == ["`ct_sgd`", "8", "2", *["50 %"] * 3, "4×", "4×"]
     # What broke a run counts as a rise.
     assert list(second.values())[2:] == ["3", "100 %", "67 %", "33 %", "∞", "+0.1 %"]
     assert (third["arm"], third["batch"], third["epochs"]) == ("`ct_sgd`", "4", "1")
