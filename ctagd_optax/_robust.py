@@ -316,10 +316,11 @@ def robust_ct_agd(
     The correction goes back towards the mean :math:`\bar\theta` of the path through the
     second half of the epoch, as far as the loss seems to fall on the way. What tells is
     that each gradient there is of a batch which the path before has not used. With
-    :math:`w_t` the weights 1, 2, … of the samples, :math:`W` their sum and
-    :math:`\bar\theta_t` the mean of those before, :math:`R` is how steeply the loss
-    falls where the way starts, less :math:`c` standard errors, and :math:`A` how
-    steeply it rises at the mean, which noise makes look steeper:
+    :math:`w_t` the weights 1, 2, … of the samples, :math:`W` their sum,
+    :math:`\bar\theta_t` the mean of those before, and :math:`\bar g` that of all
+    gradients, :math:`R` is how steeply the loss falls where the way starts, less
+    :math:`c` standard errors, and :math:`A` how steeply it rises at the mean, which
+    noise makes look steeper:
 
     .. math::
 
@@ -334,7 +335,8 @@ def robust_ct_agd(
     mostly noise. It takes more than :math:`c^2` terms, so by default epochs of over ten
     steps. Where batches of an epoch share no examples, those to come lean against those
     that were used, which looks like a fall: on a mere slope with noise it may go up to
-    a quarter of the way, and give up some hundredths of what the epoch descended.
+    a quarter of the way, and give up some hundredths, seldom a tenth, of what the epoch
+    descended.
 
     Another correction, "line", fits a line to gradients over parameters and goes to its
     root, as far as its slope can be trusted. With :math:`S_x`, :math:`S_y` and
