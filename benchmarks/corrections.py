@@ -28,10 +28,10 @@ from benchmarks.files import write_json
 from benchmarks.trainer import Config, Run
 
 # What turns a method's correction off and leaves its state as it is.
-_NO_TRUST = ("correction_confidence=1e9", "correction_limit=0")
+_NOWHERE = ("correction_multiplier_max=0",)
 OFF = {
-    "robust_sgd": _NO_TRUST,
-    "robust_adam": _NO_TRUST,
+    "robust_sgd": _NOWHERE,
+    "robust_adam": _NOWHERE,
     "ct_sgd": ("correction_rate=0",),
     "ct_adam": ("correction_rate=0",),
 }

@@ -123,6 +123,7 @@ ROBUST_ABLATIONS = {
         "robust_sgd:correction=line",
         "robust_sgd:correction=coordinate_line",
     ),
+    "where": ("robust_sgd:correction_multiplier_max=20",),
     "trust": (
         "robust_sgd:correction_confidence=0",
         "robust_sgd:correction_confidence=1",

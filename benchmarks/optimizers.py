@@ -484,6 +484,7 @@ _ROBUST: dict[str, Value] = {
     "annealing": "rate",
     "guard": 4.0,
     "correction": "mean",
+    "correction_multiplier_max": 1.0,
     "correction_confidence": 2.0,
     "correction_limit": 0.5,
     "correction_samples": 32,

@@ -277,6 +277,7 @@ def robust_ct_agd(
     annealing: str | Annealing = "rate",
     guard: ArrayLike = 4.0,
     correction: str = "mean",
+    correction_multiplier_max: ArrayLike = 1.0,
     correction_confidence: ArrayLike = 2.0,
     correction_limit: ArrayLike = 0.5,
     correction_samples: int | jax.Array = 32,
@@ -333,7 +334,9 @@ def robust_ct_agd(
     these slopes. On a straight path down, :math:`s_t` is negative, and there is no
     correction; it acts where steps go back and forth across a valley, or gradients are
     mostly noise. It takes more than :math:`c^2` terms, so by default epochs of over ten
-    steps. Where batches of an epoch share no examples, those to come lean against those
+    steps. And it is made only where no tensor's next :math:`m` is above 1: else either
+    the path surely descends, or its end has been quietened by the falling rate, and
+    there is little to gain. Where batches of an epoch share no examples, those to come lean against those
     that were used, which looks like a fall: on a mere slope with noise it may go up to
     a quarter of the way, and give up some hundredths, seldom a tenth, of what the epoch
     descended.
@@ -398,6 +401,8 @@ def robust_ct_agd(
         an :math:`m_t` of at most 1 in any case.
       correction: "mean" (above); "line", with one slope for each tensor, or
         "coordinate_line", with one for each coordinate; "none" makes none.
+      correction_multiplier_max: the largest next :math:`m`, of any tensor, with which
+        the correction is made; infinity makes it with any.
       correction_confidence: :math:`c`, how many standard errors the fall of the loss,
         or the line's slope, must be above 0 for any correction.
       correction_limit: :math:`\kappa`, the largest correction to a line's root, of a
@@ -451,6 +456,9 @@ def robust_ct_agd(
     check_number("multiplier_min", multiplier_min, 0, above=True)
     smallest = concrete("multiplier_min", multiplier_min) or 0
     check_number("multiplier_max", multiplier_max, smallest)
+    check_number(
+        "correction_multiplier_max", correction_multiplier_max, 0, infinite=True
+    )
     anneal = get_annealing(annealing)
     coordinates = correction == "coordinate_line"
     late = steps_per_epoch - steps_per_epoch // 2
@@ -668,6 +676,9 @@ def robust_ct_agd(
                 correction_limit,
                 coordinates,
             )
+            most = jnp.asarray(correction_multiplier_max, jnp.float32)
+            wanted = jnp.all(after <= most)
+            moved = jax.tree.map(lambda d: jnp.where(wanted, d, 0), moved)
         sums = evidence.pooled if evidence.alone is None else evidence.alone
         high, low, descending, ascending = bounds(sums, multiplier)
         settled = (descending | ascending).astype(jnp.float32)

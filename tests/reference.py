@@ -169,6 +169,7 @@ def robust_ct_agd(
     multiplier_max=20.0,
     guard=4.0,
     correction="mean",
+    correction_multiplier_max=1.0,
     correction_confidence=2.0,
     correction_limit=0.5,
     correction_samples=32,
@@ -197,6 +198,7 @@ def robust_ct_agd(
       multiplier_max: the largest m.
       guard: ratio of ‖g‖² to the mean of the last epoch.
       correction: "mean", "line", "coordinate_line" or "none".
+      correction_multiplier_max: the largest next m, of any tensor, with a correction.
       correction_confidence: standard errors that the fall of the loss on the way to the
         mean, or the line's slope, must be above 0.
       correction_limit: κ.
@@ -295,7 +297,7 @@ def robust_ct_agd(
             ways = _ways(
                 samples,
                 ends,
-                correction,
+                correction if peak.max() <= correction_multiplier_max else "none",
                 correction_confidence,
                 correction_limit,
             )

@@ -8,6 +8,8 @@ import pytest
 
 import ctagd_optax
 
+ANYWHERE = {"correction_multiplier_max": np.inf}
+
 
 def epoch(gradient, x, learning_rate, steps, **options):
     """Takes an epoch's steps.
@@ -125,6 +127,38 @@ def test_what_batches_without_replacement_cost():
     assert 0 < jnp.mean(lost) < 0.03
 
 
+def test_no_correction_while_a_step_is_to_be_longer():
+    """One tensor goes back and forth, another slowly down."""
+
+    def moved(most, slow=0.01, pooling="tensor"):
+        opt = ctagd_optax.robust_ct_agd(
+            optax.sgd(1.9), 40, pooling=pooling, correction_multiplier_max=most
+        )
+        params = {"a": jnp.ones(3), "b": jnp.ones(2)}
+
+        def step(carry, _):
+            params, state = carry
+            grads = {"a": params["a"], "b": slow * params["b"]}
+            updates, state = opt.update(grads, state, params)
+            return (optax.apply_updates(params, updates), state), None
+
+        start = params, opt.init(params)
+        (_, state), _ = jax.lax.scan(step, start, length=40)
+        return state.info.multiplier > 1, state.info.relative_correction > 0
+
+    longer, correction = jax.jit(moved)(1.0)  # also if it is traced
+    np.testing.assert_array_equal(longer, [False, True])
+    assert not correction.any()
+    assert moved(np.inf)[1].all()
+    longer, correction = moved(1.0, slow=1.0)
+    assert not longer.any()
+    assert correction.all()
+    longer, correction = moved(1.0, pooling="all")
+    assert not longer.any()
+    assert correction.all()
+    assert not moved(0.0, slow=1.0)[1].any()
+
+
 def test_a_gradient_that_is_not_finite_is_no_sample():
     def gradient(n, x):
         return jnp.where(n == 30, jnp.nan, 1.0) * x
@@ -239,7 +273,11 @@ def test_the_correction_goes_to_the_root_of_the_line():
     curvature = jnp.asarray([0.5, 1.0, 2.0, 4.0])
     for correction, a in (("coordinate_line", curvature), ("line", jnp.full(4, 2.0))):
         opt = ctagd_optax.robust_ct_agd(
-            optax.sgd(0.05), 8, correction=correction, correction_limit=1e3
+            optax.sgd(0.05),
+            8,
+            correction=correction,
+            correction_limit=1e3,
+            **ANYWHERE,
         )
         x = jnp.asarray([1.0, -2.0, 3.0, -1.0])
         state = opt.init(x)
@@ -254,7 +292,7 @@ def test_only_a_line_that_rises_is_followed(correction):
     def moved(curvature):
         """The correction at the end of an epoch."""
         opt, bare = (
-            ctagd_optax.robust_ct_agd(optax.sgd(0.1), 12, correction=c)
+            ctagd_optax.robust_ct_agd(optax.sgd(0.1), 12, correction=c, **ANYWHERE)
             for c in (correction, "none")
         )
         x = jnp.zeros(50, jnp.float32)
@@ -274,7 +312,7 @@ def test_only_a_line_that_rises_is_followed(correction):
 @pytest.mark.parametrize("correction", ["line", "coordinate_line"])
 def test_the_correction_stays_within_reach(correction):
     opt, bare = (
-        ctagd_optax.robust_ct_agd(optax.sgd(0.01), 8, correction=c)
+        ctagd_optax.robust_ct_agd(optax.sgd(0.01), 8, correction=c, **ANYWHERE)
         for c in (correction, "none")
     )
     x, path = jnp.asarray([1.0, -2.0, 3.0]), []
@@ -303,7 +341,11 @@ def test_a_slope_within_its_error_is_not_followed():
         """The correction at the end of an epoch of noisy gradients."""
         opt, bare = (
             ctagd_optax.robust_ct_agd(
-                optax.sgd(0.1), 40, correction=c, correction_confidence=confidence
+                optax.sgd(0.1),
+                40,
+                correction=c,
+                correction_confidence=confidence,
+                **ANYWHERE,
             )
             for c in ("line", "none")
         )

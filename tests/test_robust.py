@@ -65,13 +65,25 @@ def replay(options, *, learning_rate=0.02, steps=4 * T, noise=0.1, closing=None)
     ("options", "corrected"),
     [
         pytest.param({}, False, id="defaults"),
-        pytest.param({"correction_confidence": 0.5}, True, id="bold"),
+        pytest.param({"correction_confidence": 0.5}, False, id="growing"),
         pytest.param(
-            {"pooling": "tensor", "correction": "coordinate_line"}, True, id="tensor"
+            {"correction_confidence": 0.5, "correction_multiplier_max": np.inf},
+            True,
+            id="bold",
+        ),
+        pytest.param(
+            {
+                "pooling": "tensor",
+                "correction": "coordinate_line",
+                "correction_multiplier_max": 20.0,
+            },
+            True,
+            id="tensor",
         ),
         pytest.param(
             {
                 "correction": "line",
+                "correction_multiplier_max": np.inf,
                 "correction_confidence": 0.5,
                 "correction_limit": 0.05,
             },
@@ -94,7 +106,13 @@ def replay(options, *, learning_rate=0.02, steps=4 * T, noise=0.1, closing=None)
             id="without",
         ),
         pytest.param(
-            {"correction_samples": 3, "correction": "coordinate_line"}, True, id="thin"
+            {
+                "correction": "coordinate_line",
+                "correction_multiplier_max": np.inf,
+                "correction_samples": 3,
+            },
+            True,
+            id="thin",
         ),
         pytest.param({"early_growth": 1.1, "early_target": 2.0}, False, id="early"),
     ],
@@ -105,6 +123,14 @@ def test_every_step_is_the_references(options, corrected):
     assert all((m > 1).all() for m in multipliers)
     assert np.max(multipliers) < options.get("multiplier_max", 20)
     assert np.any([row["relative_correction"] for row in epochs]) == corrected
+
+
+def test_the_correction_where_steps_are_not_to_be_longer():
+    options = {"multiplier_max": 1.0, "correction_confidence": 0.5}
+    for pooling in ("all", "tensor"):
+        epochs = replay({**options, "pooling": pooling}, learning_rate=0.2)
+        assert all((row["multiplier"] <= 1).all() for row in epochs)
+        assert any((row["relative_correction"] > 0).all() for row in epochs)
 
 
 def test_growth_after_the_first_is_limited():
@@ -504,6 +530,10 @@ def test_a_step_copies_no_vector():
         ({"aim": "last"}, "aim must be one of 'mean', 'peak'; got 'last'"),
         ({"promise": "D"}, "promise must be one of 'fresh', 'own'; got 'D'"),
         ({"correction_samples": 0}, "correction_samples must be a whole number of at"),
+        (
+            {"correction_multiplier_max": -1},
+            "correction_multiplier_max must be at least 0, got -1",
+        ),
         ({"decay": 1.1}, "decay must be above 0 and at most 1, got 1.1"),
         ({"correction": None}, "correction must be one of 'mean', 'line'"),
         ({"growth": 0.5}, "growth must be finite and at least 1, got 0.5"),

@@ -36,8 +36,8 @@ def test_the_literal_correction_raises_the_loss(tmp_path):
     ("spec", "expected"),
     [
         (
-            "robust_adam:correction_limit=1",
-            "robust_adam:correction_confidence=1000000000,correction_limit=0",
+            "robust_adam:correction_multiplier_max=1,decay=1",
+            "robust_adam:correction_multiplier_max=0,decay=1",
         ),
         ("ct_sgd@0.1:correction_rate=0.5,eps=0.01", "ct_sgd@0.1:correction_rate=0,"),
     ],
