@@ -92,8 +92,8 @@ ROBUST_INGREDIENTS = {
     "correction": "the step at the end of an epoch: back to the path's mean by "
     "default; none, or to the root of a line for each tensor or each coordinate, "
     "otherwise",
-    "where": "the correction is made where the next multiplier is at most 1 by default; "
-    "everywhere otherwise",
+    "where": "the correction is made where the next multiplier is at most 1 by "
+    "default; everywhere otherwise",
     "trust": "how many standard errors the fall of the loss on the way back must be "
     "above 0; 2 by default",
     "reach": "of the correction to a line's root, in standard deviations of a tensor's "

@@ -18,6 +18,7 @@ from ctagd_optax._curvature import (
     finite_only,
     square_root,
 )
+from ctagd_optax._shrinkage import shrink_to_means
 from ctagd_optax._transform import map_with_index, wide
 
 
@@ -59,7 +60,7 @@ class InstrumentalMemory(NamedTuple):
     previous_paired: jax.Array
 
 
-def instrumental() -> CurvatureEstimator:
+def instrumental(*, shrink: bool = True) -> CurvatureEstimator:
     r"""Secants with the step before as an instrument, for gradients with noise.
 
     .. math::
@@ -89,8 +90,16 @@ def instrumental() -> CurvatureEstimator:
     products average out over the epoch; where the path is smooth, they stay, and the
     standard error does not cover them.
 
+    By their standard errors, coordinates that are unsure lean on the others of their
+    tensor.
+
     :math:`\varepsilon` plays no part: to leave out short steps would choose samples by
     their noise. A coordinate is observed when its denominator is not 0.
+
+    Args:
+      shrink: whether values move towards the mean of their tensor, each by the share
+        that its squared standard error has of that and their spread (as far as this is
+        not their errors'); False takes each coordinate for itself.
 
     Returns:
       A :class:`CurvatureEstimator`. It keeps nine vectors.
@@ -201,11 +210,12 @@ def instrumental() -> CurvatureEstimator:
                 jnp.inf,
             )
 
-        return CurvatureEstimate(
+        found = CurvatureEstimate(
             value=jax.tree.map(value, *sums),
             observed=jax.tree.map(lambda d: d != 0, evidence.instrument_step),
             standard_error=map_with_index(standard_error, *sums),
             count=fill(count, evidence.instrument_step),
         )
+        return shrink_to_means(found) if shrink else found
 
     return CurvatureEstimator(init, observe, remember, estimate)

@@ -16,6 +16,7 @@ from ctagd_optax._curvature import (
     fill,
     square_root,
 )
+from ctagd_optax._shrinkage import shrink_to_means
 from ctagd_optax._transform import map_with_index, wide
 
 
@@ -44,7 +45,7 @@ class RegressionEvidence(NamedTuple):
 
 
 def regression(
-    weighting: str = "uniform", window: ArrayLike = 50.0
+    weighting: str = "uniform", window: ArrayLike = 50.0, *, shrink: bool = True
 ) -> CurvatureEstimator:
     r"""Regression of the gradient on the parameter, coordinate by coordinate.
 
@@ -83,7 +84,8 @@ def regression(
         \mathrm{se}^2 = \frac{S_{gg} / S_{\theta\theta} - \widehat H^2}{n' - 2},
         \qquad n' = \Bigl(\sum_t w_t\Bigr)^2 \Big/ \sum_t w_t^2 .
 
-    It covers neither of the two biases above.
+    It covers neither of the two biases above. By it, coordinates that are unsure lean
+    on the others of their tensor.
 
     :math:`\varepsilon` plays no part. A coordinate is observed when it has moved and
     there are three samples, as a line through two always fits.
@@ -92,6 +94,9 @@ def regression(
       weighting: "uniform" weighs every step by 1; "linear" weighs step t by t, as the
         paper does, and so tells less of an epoch that starts far from the minimum.
       window: steps :math:`N` that the means look back; ``math.inf`` is the epoch.
+      shrink: whether values move towards the mean of their tensor, each by the share
+        that its squared standard error has of that and their spread (as far as this is
+        not their errors'); False takes each coordinate for itself.
 
     Returns:
       A :class:`CurvatureEstimator`. It keeps five vectors, and saves
@@ -225,12 +230,13 @@ def regression(
             spread /= jnp.where(freedom > 0, freedom, 1).astype(dtype)
             return jnp.where(known, square_root(spread), jnp.inf)
 
-        return CurvatureEstimate(
+        found = CurvatureEstimate(
             value=map_with_index(value, *moments),
             observed=map_with_index(observed, *moments),
             standard_error=map_with_index(standard_error, *moments),
             count=fill(count, evidence.params_params),
         )
+        return shrink_to_means(found) if shrink else found
 
     def mean_gradient(evidence):
         return jax.tree.map(

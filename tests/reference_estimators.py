@@ -77,6 +77,36 @@ def regression(thetas, gradients, eps):
     return value, np.ones(shape, bool), error, count
 
 
+def shrunk(value, observed, error):
+    """Values moved to their mean, and their errors; the spread by Paule and Mandel."""
+    known = observed & np.isfinite(error)
+    h, variance = value[known], error[known] ** 2
+    if len(h) < 4:
+        return value, error
+
+    def fit(spread):
+        w = 1 / (variance + spread)
+        mean = (w * h).sum() / w.sum()
+        return w, mean, (w * (h - mean) ** 2).sum()
+
+    # As far above as it can be; halved until it is where the misfit is as expected.
+    high, low = (h**2).sum(), 0.0
+    smallest = np.max(h**2) * 2.0**-80
+    for _ in range(300):
+        middle = max((low + high) / 2, smallest)
+        if fit(middle)[2] > len(h) - 1:
+            low = middle
+        else:
+            high = middle
+    spread = max(high, smallest)
+    w, mean, _ = fit(spread)
+    share = variance * w
+    value, error = value.copy(), error.copy()
+    value[known] = h + share * (mean - h)
+    error[known] = np.sqrt(spread * share + share**2 / w.sum())
+    return value, error
+
+
 def same_batch(thetas, gradients, second_thetas, second_gradients, every):
     """Least squares through the origin, of every n-th step."""
     shape = thetas[0].shape

@@ -21,7 +21,7 @@ def test_unbiased_by_noise_and_its_standard_error_is_calibrated(steps):
     noise = jax.random.normal(jax.random.key(0), (steps, *curvature.shape))
     start = jnp.zeros_like(curvature)
     found = problems.estimate(
-        ctagd_optax.instrumental(), start, noise, noisy(curvature)
+        ctagd_optax.instrumental(shrink=False), start, noise, noisy(curvature)
     )
     errors = (found.value - curvature) / found.standard_error
     assert (abs(np.median(errors, axis=1)) < 0.15).all()
@@ -39,7 +39,7 @@ def test_without_momentum_the_standard_error_tells_that_the_value_is_worthless()
     curvature = jnp.full((500,), 2.0)
     noise = jax.random.normal(jax.random.key(0), (100, 500))
     found = problems.estimate(
-        ctagd_optax.instrumental(),
+        ctagd_optax.instrumental(shrink=False),
         jnp.zeros(500),
         noise,
         noisy(curvature),

@@ -17,7 +17,7 @@ def test_calibrated_where_the_epoch_is_long_against_the_curvature():
     curvature = jnp.broadcast_to(jnp.asarray([4.0, 16.0])[:, None], (2, 1000))
     noise = jax.random.normal(jax.random.key(0), (400, *curvature.shape))
     found = problems.estimate(
-        ctagd_optax.regression(window=math.inf),
+        ctagd_optax.regression(window=math.inf, shrink=False),
         jnp.zeros_like(curvature),
         noise,
         lambda x, noise: jnp.sum(curvature * x**2 / 2 + noise * x),
