@@ -8,7 +8,8 @@ estimate changes where the path goes. The measure is the median over coordinates
 draws of |log10(ĥ / h)|. An estimate is first clamped to [0.01, 100], as CT-AGD does,
 and one without evidence counts as 0, so as the lower bound. The true h is the diagonal
 of the noise-free Hessian at the epoch's last point, where CT-AGD uses it; only
-coordinates whose h lies within the clamp are measured.
+coordinates whose h lies within the clamp are measured. A control knows nothing of any
+coordinate, but the median of the true h over all of them.
 
 There are three problems:
 
@@ -50,6 +51,7 @@ ESTIMATORS: dict[str, ctagd_optax.CurvatureEstimator] = {
     "same_batch()": ctagd_optax.same_batch(),
     "hutchinson()": ctagd_optax.hutchinson(),
 }
+CONTROL = "the true median"
 CLAMP = 1e-2, 1e2
 EPS = 1e-3
 LEARNING_RATE = 1e-2
@@ -138,26 +140,39 @@ def epoch(
         part = jax.tree.map(lambda x, b=begin, e=end: x[b:e], samples)
         carry, _ = jax.lax.scan(step, carry, part)
         truth = diagonal(carry[1].params)
-        found.append(
-            {
-                name: measure(e.estimate(carry[2][name][0], EPS), truth)
-                for name, e in ESTIMATORS.items()
-            }
-        )
+        estimates = {
+            name: e.estimate(carry[2][name][0], EPS) for name, e in ESTIMATORS.items()
+        }
+        estimates[CONTROL] = control(truth)
+        found.append({name: measure(e, truth) for name, e in estimates.items()})
     return found
+
+
+def control(truth: jax.Array) -> ctagd_optax.CurvatureEstimate:
+    """The median of the coordinates that are measured, for each of them."""
+    median = jnp.nanmedian(jnp.where(_measured(truth), truth, jnp.nan))
+    return ctagd_optax.CurvatureEstimate(
+        value=jnp.full_like(truth, median),
+        observed=jnp.ones_like(truth, bool),
+        standard_error=jnp.zeros_like(truth),
+    )
 
 
 def measure(estimate: ctagd_optax.CurvatureEstimate, truth: jax.Array) -> Errors:
     """The errors of an estimate, by the rules above."""
-    low, high = CLAMP
-    within = (truth >= low) & (truth <= high)
-    clamped = jnp.clip(jnp.where(estimate.observed, estimate.value, 0), low, high)
+    within = _measured(truth)
+    clamped = jnp.clip(jnp.where(estimate.observed, estimate.value, 0), *CLAMP)
     ratio = clamped / jnp.where(within, truth, 1)
     covered = jnp.abs(estimate.value - truth) <= 2 * estimate.standard_error
     return Errors(
         jnp.where(within, jnp.abs(jnp.log10(ratio)), jnp.nan),
         jnp.where(within, covered, jnp.nan),
     )
+
+
+def _measured(truth: jax.Array) -> jax.Array:
+    low, high = CLAMP
+    return (truth >= low) & (truth <= high)
 
 
 def quadratic(settled: bool, draws: int, lengths: Sequence[int]) -> list[dict]:
@@ -273,8 +288,8 @@ def row(
         "steps": length,
         "coordinates": int(np.isfinite(some).sum()),
         "error": {
-            name: round(float(np.nanmedian(errors[name].log10)), 3)
-            for name in ESTIMATORS
+            name: round(float(np.nanmedian(each.log10)), 3)
+            for name, each in errors.items()
         },
         "covered": {
             name: round(float(np.nanmean(errors[name].covered)), 3)

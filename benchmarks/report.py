@@ -7,6 +7,7 @@ import re
 from flax import nnx
 
 from benchmarks import findings, tables
+from benchmarks.estimators import CONTROL
 from benchmarks.models import parameter_count
 from benchmarks.workloads import WORKLOADS, Workload
 from ctagd_optax import testbed
@@ -115,7 +116,7 @@ def estimators() -> str:
     }
     table = tables.markdown(
         {
-            "estimator": f"`{name}`",
+            "estimator": name if name == CONTROL else f"`{name}`",
             **{title: cell(name, *where) for title, where in columns.items()},
         }
         for name in rows[0]["error"]

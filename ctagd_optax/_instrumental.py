@@ -90,16 +90,19 @@ def instrumental(*, shrink: bool = True) -> CurvatureEstimator:
     products average out over the epoch; where the path is smooth, they stay, and the
     standard error does not cover them.
 
-    By their standard errors, coordinates that are unsure lean on the others of their
-    tensor.
+    Coordinates that are unsure lean on the others of their tensor: each value moves
+    towards the :math:`\mu` that all sums of the tensor together give by the share
+    :math:`\mathrm{se}^2 / (\mathrm{se}^2 + \omega^2)` of its way, with
+    :math:`\omega^2` the variance of the true values about :math:`\mu`, as it is seen
+    behind their errors. The standard error that is reported is that of the result.
+    Tensors with less than four coordinates stay as they are.
 
     :math:`\varepsilon` plays no part: to leave out short steps would choose samples by
     their noise. A coordinate is observed when its denominator is not 0.
 
     Args:
-      shrink: whether values move towards the mean of their tensor, each by the share
-        that its squared standard error has of that and their spread (as far as this is
-        not their errors'); False takes each coordinate for itself.
+      shrink: whether coordinates lean on their tensor as above; False takes each for
+        itself.
 
     Returns:
       A :class:`CurvatureEstimator`. It keeps nine vectors.
@@ -216,6 +219,8 @@ def instrumental(*, shrink: bool = True) -> CurvatureEstimator:
             standard_error=map_with_index(standard_error, *sums),
             count=fill(count, evidence.instrument_step),
         )
-        return shrink_to_means(found) if shrink else found
+        if not shrink:
+            return found
+        return shrink_to_means(found, evidence.instrument_step)
 
     return CurvatureEstimator(init, observe, remember, estimate)

@@ -84,8 +84,14 @@ def regression(
         \mathrm{se}^2 = \frac{S_{gg} / S_{\theta\theta} - \widehat H^2}{n' - 2},
         \qquad n' = \Bigl(\sum_t w_t\Bigr)^2 \Big/ \sum_t w_t^2 .
 
-    It covers neither of the two biases above. By it, coordinates that are unsure lean
-    on the others of their tensor.
+    It covers neither of the two biases above.
+
+    Coordinates that are unsure lean on the others of their tensor: each value moves
+    towards :math:`\mu = \sum_i S_{\theta g,i} / \sum_i S_{\theta\theta,i}` by the
+    share :math:`\mathrm{se}^2 / (\mathrm{se}^2 + \omega^2)` of its way, with
+    :math:`\omega^2` the variance of the true values about :math:`\mu`, as it is seen
+    behind their errors. The standard error that is reported is that of the result.
+    Tensors with less than four coordinates stay as they are.
 
     :math:`\varepsilon` plays no part. A coordinate is observed when it has moved and
     there are three samples, as a line through two always fits.
@@ -94,9 +100,8 @@ def regression(
       weighting: "uniform" weighs every step by 1; "linear" weighs step t by t, as the
         paper does, and so tells less of an epoch that starts far from the minimum.
       window: steps :math:`N` that the means look back; ``math.inf`` is the epoch.
-      shrink: whether values move towards the mean of their tensor, each by the share
-        that its squared standard error has of that and their spread (as far as this is
-        not their errors'); False takes each coordinate for itself.
+      shrink: whether coordinates lean on their tensor as above; False takes each for
+        itself.
 
     Returns:
       A :class:`CurvatureEstimator`. It keeps five vectors, and saves
@@ -236,7 +241,7 @@ def regression(
             standard_error=map_with_index(standard_error, *moments),
             count=fill(count, evidence.params_params),
         )
-        return shrink_to_means(found) if shrink else found
+        return shrink_to_means(found, evidence.params_params) if shrink else found
 
     def mean_gradient(evidence):
         return jax.tree.map(

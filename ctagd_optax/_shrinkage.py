@@ -1,35 +1,70 @@
 """Estimates that lean on each other as far as they are unsure."""
 
+from typing import Any, NamedTuple
+
 import jax
 import jax.numpy as jnp
 
 from ctagd_optax._curvature import CurvatureEstimate
+from ctagd_optax._transform import map_with_index, per_tensor
 
 # Fewer values tell too little of how they spread.
 _FEWEST = 4
-# Bounds of log2(τ² / max h²), halved this often: to within a hundredth of an octave.
+# A mean whose weights cancel to less than this is none.
+_WEAKEST = 1e-3
+# Bounds of log2(τ² / scale²), halved this often: to within a hundredth of an octave.
 _BOUNDS = -80.0, 1.0
 _HALVINGS = 13
 
 
-def shrink_to_means(estimate: CurvatureEstimate) -> CurvatureEstimate:
+class _Tensor(NamedTuple):
+    """A tensor's estimates, in units in which nothing is above 1.
+
+    Attributes:
+      known: where there is a value and its standard error.
+      usable: whether there are enough of them, and a mean.
+      mean: their weighted mean, in its own units.
+      share: the weight of each in the mean.
+      distance: from the mean; 0 where nothing is known.
+      variance: the squared standard error, likewise.
+    """
+
+    known: jax.Array
+    usable: jax.Array
+    mean: jax.Array
+    share: jax.Array
+    distance: jax.Array
+    variance: jax.Array
+
+
+def shrink_to_means(estimate: CurvatureEstimate, weight: Any) -> CurvatureEstimate:
     r"""Moves each value towards the mean of its tensor, as far as it is unsure.
 
-    If the true values :math:`h_i` of a tensor spread about :math:`\mu` with the
-    variance :math:`\tau^2`, and the estimates about them with their standard errors,
-    the best linear guess of each is
+    If the true values of a tensor spread about :math:`\mu` with the variance
+    :math:`\tau^2`, and the estimates :math:`\widehat h_i` about them with their
+    standard errors, the best linear guess of each is
 
     .. math::
 
-        \tilde h_i = \mu + r_i\,(\widehat h_i - \mu), \qquad
-        r_i = \frac{\tau^2}{\tau^2 + \mathrm{se}_i^2}, \qquad
-        \mu = \sum_i w_i \widehat h_i \Big/ \sum_i w_i, \qquad
-        w_i = \frac{1}{\tau^2 + \mathrm{se}_i^2} .
+        \tilde h_i = r_i\,\widehat h_i + (1 - r_i)\,\mu, \qquad
+        r_i = \frac{\omega^2}{\omega^2 + \mathrm{se}_i^2}, \qquad
+        \omega^2 = \tau^2 + \sum_i a_i^2\,(\tau^2 + \mathrm{se}_i^2),
 
-    :math:`\tau^2` is where :math:`\sum_i w_i (\widehat h_i - \mu)^2` is one less than
-    the number of values (Paule and Mandel, 1982); 0 where they spread less than their
-    errors say. One value known exactly does not decide it, nor one that is far off and
-    says so.
+    where the last sum is the variance of the mean :math:`\mu = \sum_i a_i \widehat h_i`
+    itself. Its weights :math:`a_i` are given, and not those of the standard errors, as
+    estimates which are too large may claim to be sure. :math:`\tau^2` is where
+
+    .. math::
+
+        \sum_i \frac{(\widehat h_i - \mu)^2}{\tau^2 + \mathrm{se}_i^2} = n - 1
+
+    for :math:`n` values (Paule and Mandel, 1982), and 0 where they spread less than
+    their errors say. The squared standard error of the guess is :math:`r_i^2\,
+    \mathrm{se}_i^2 + (1 - r_i)^2 \omega^2`, with the :math:`\tau^2` at which the sum is
+    a standard deviation of chance, :math:`\sqrt{2(n - 1)}`, less.
+
+    All this takes values for unbiased, and their errors for independent. A bias that
+    values share stays, while their standard errors shrink.
 
     Coordinates without evidence, or without a standard error, stay as they are, and
     take no part; so do tensors with less than four others. Under differentiation
@@ -37,9 +72,11 @@ def shrink_to_means(estimate: CurvatureEstimate) -> CurvatureEstimate:
 
     Args:
       estimate: values with standard errors.
+      weight: tree like the values: the weight of each in its tensor's mean; where
+        values are quotients, their denominators make it that of the sums.
 
     Returns:
-      The estimate with other values, and with the standard errors that they have.
+      The estimate with these values and standard errors.
 
     Examples:
       >>> import jax.numpy as jnp
@@ -47,59 +84,94 @@ def shrink_to_means(estimate: CurvatureEstimate) -> CurvatureEstimate:
       >>> from ctagd_optax._shrinkage import shrink_to_means
       >>> value = jnp.asarray([1.0, 2.0, 3.0, 4.0, 50.0])
       >>> error = jnp.asarray([0.1, 0.1, 0.1, 0.1, 50.0])
-      >>> found = shrink_to_means(CurvatureEstimate(value, value > 0, error))
-      >>> print(found.value.round(1), found.standard_error.round(1))
-      [1.  2.  3.  4.  2.5] [0.1 0.1 0.1 0.1 1.4]
+      >>> found = shrink_to_means(
+      ...     CurvatureEstimate(value, value > 0, error), weight=1 / error
+      ... )
+      >>> print(found.value.round(), found.standard_error.round())
+      [1. 2. 3. 4. 3.] [0. 0. 0. 0. 5.]
     """
-
-    def one(value, observed, error):
-        known = observed & jnp.isfinite(error) & jnp.isfinite(value)
-        count = jnp.sum(known, dtype=value.dtype)
-        # Relative to the largest, so that no square leaves the range of 32 bits.
-        largest = jnp.max(jnp.where(known, jnp.abs(value), 0), initial=0)
-        scale = jnp.where(largest > 0, largest, 1)
-        h = jnp.where(known, value / scale, 0)
-        variance = jnp.where(known, jnp.square(error / scale), jnp.inf)
-
-        def weigh(log):
-            w = 1 / (variance + jnp.exp2(log))
-            total = jnp.sum(w)
-            total = jnp.where(total > 0, total, 1)
-            return w, total, jnp.sum(w * h) / total
-
-        def halve(_, bounds):
-            low, high = bounds
-            middle = (low + high) / 2
-            w, _, mean = weigh(middle)
-            wider = jnp.sum(w * jnp.square(h - mean)) > count - 1
-            return jnp.where(wider, middle, low), jnp.where(wider, high, middle)
-
-        bounds = tuple(jnp.asarray(x, h.dtype) for x in _BOUNDS)
-        log = sum(jax.lax.fori_loop(0, _HALVINGS, halve, bounds)) / 2
-        w, total, mean = weigh(log)
-        moves = known & (count >= _FEWEST)
-        # r and 1 - r, the smaller of them not as a difference, which would round.
-        lost = jnp.where(variance < jnp.inf, variance * w, 1)
-        kept = jnp.where(lost < 0.5, 1 - lost, jnp.exp2(log) * w)
-        rest = lost * jnp.exp2(log) + jnp.square(lost) / total
-        shrunk = jax.lax.stop_gradient(kept) * value
-        shrunk += jax.lax.stop_gradient(lost * mean * scale)
-        return (
-            jnp.where(moves, shrunk, value),
-            jnp.where(moves, scale * jnp.sqrt(rest), error),
-        )
-
     leaves, structure = jax.tree.flatten(estimate.value)
-    found = [
-        one(*each)
+    tensors = [
+        _prepare(*each)
         for each in zip(
             leaves,
-            structure.flatten_up_to(estimate.observed),
-            structure.flatten_up_to(estimate.standard_error),
+            *map(
+                structure.flatten_up_to,
+                (estimate.observed, estimate.standard_error, weight),
+            ),
             strict=True,
         )
     ]
+    free = jnp.maximum(per_tensor(jnp.sum, [x.known for x in tensors]) - 1, 0)
+    aims = jnp.stack([free, free - jnp.sqrt(2 * free)])  # of the guess, of its error
+
+    def misfits(spreads):
+        def misfit(i):
+            x, spread = tensors[i], spreads[i].astype(tensors[i].variance.dtype)
+            return jnp.sum(jnp.square(x.distance) / (x.variance + spread))
+
+        return per_tensor(misfit, list(range(len(tensors))))
+
+    def halve(_, bounds):
+        low, high = bounds
+        middle = (low + high) / 2
+        wider = jnp.stack([misfits(each) for each in jnp.exp2(middle)]) > aims
+        return jnp.where(wider, middle, low), jnp.where(wider, high, middle)
+
+    # One loop for all tensors, as a loop for each would take long to compile.
+    bounds = tuple(jnp.full_like(aims, x) for x in _BOUNDS)
+    low, high = jax.lax.fori_loop(0, _HALVINGS, halve, bounds)
+    spreads = jnp.exp2((low + high) / 2)
+
+    def priors(i):
+        """ω² of the guess, and of its error."""
+        x = tensors[i]
+        for each in spreads:
+            spread = each[i].astype(x.variance.dtype)
+            own = jnp.sum(jnp.square(x.share) * (x.variance + spread))
+            yield spread + own
+
+    def parts(i):
+        """r, and what it leaves for the mean."""
+        x, (prior, _) = tensors[i], priors(i)
+        lost = jnp.where(x.known & x.usable, x.variance / (x.variance + prior), 0)
+        # Not as a difference where that would round.
+        return jnp.where(lost < 0.5, 1 - lost, prior / (x.variance + prior)), lost
+
+    def value(i, h):
+        kept, lost = parts(i)
+        return kept * h + lost * tensors[i].mean
+
+    def standard_error(i, error):
+        (kept, lost), (_, prior) = parts(i), priors(i)
+        variance = tensors[i].variance
+        doubt = jnp.square(lost) * prior / jnp.where(variance > 0, variance, 1)
+        return jnp.sqrt(jnp.square(kept) + doubt) * error
+
     return estimate._replace(
-        value=structure.unflatten([value for value, _ in found]),
-        standard_error=structure.unflatten([error for _, error in found]),
+        value=map_with_index(value, estimate.value),
+        standard_error=map_with_index(standard_error, estimate.standard_error),
+    )
+
+
+def _prepare(value, observed, error, weight) -> _Tensor:
+    value, error, weight = jax.lax.stop_gradient((value, error, weight))
+    known = observed & jnp.isfinite(error) & jnp.isfinite(value)
+    weight = jnp.where(known, weight.astype(value.dtype), 0)
+    total = jnp.sum(weight)
+    strong = jnp.abs(total) > _WEAKEST * jnp.sum(jnp.abs(weight))
+    share = jnp.where(strong, weight / jnp.where(strong, total, 1), 0)
+    mean = jnp.sum(share * jnp.where(known, value, 0))
+    distance = jnp.where(known, value - mean, 0)
+    error = jnp.where(known, error, 0)
+    scale = jnp.max(jnp.maximum(jnp.abs(distance), error), initial=0)
+    usable = strong & (scale > 0) & (scale < jnp.inf) & (jnp.sum(known) >= _FEWEST)
+    scale = jnp.where(usable, scale, 1)
+    return _Tensor(
+        known,
+        usable,
+        jnp.where(usable, mean, 0),
+        share,
+        jnp.where(usable, distance / scale, 0),
+        jnp.where(usable, jnp.square(error / scale), 0),
     )

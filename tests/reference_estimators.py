@@ -77,33 +77,34 @@ def regression(thetas, gradients, eps):
     return value, np.ones(shape, bool), error, count
 
 
-def shrunk(value, observed, error):
+def shrunk(value, observed, error, weight):
     """Values moved to their mean, and their errors; the spread by Paule and Mandel."""
     known = observed & np.isfinite(error)
-    h, variance = value[known], error[known] ** 2
+    h, variance, share = value[known], error[known] ** 2, weight[known]
     if len(h) < 4:
         return value, error
+    share = share / share.sum()
+    mean = (share * h).sum()
 
-    def fit(spread):
-        w = 1 / (variance + spread)
-        mean = (w * h).sum() / w.sum()
-        return w, mean, (w * (h - mean) ** 2).sum()
+    def spread(misfit):
+        """Where the sum of squares over their variances is as expected, or 0."""
+        low, high = 0.0, 2 * ((h - mean) ** 2).sum()
+        for _ in range(200):
+            middle = (low + high) / 2
+            with np.errstate(divide="ignore"):
+                wider = ((h - mean) ** 2 / (variance + middle)).sum() > misfit
+            low, high = (middle, high) if wider else (low, middle)
+        return high
 
-    # As far above as it can be; halved until it is where the misfit is as expected.
-    high, low = (h**2).sum(), 0.0
-    smallest = np.max(h**2) * 2.0**-80
-    for _ in range(300):
-        middle = max((low + high) / 2, smallest)
-        if fit(middle)[2] > len(h) - 1:
-            low = middle
-        else:
-            high = middle
-    spread = max(high, smallest)
-    w, mean, _ = fit(spread)
-    share = variance * w
+    def prior(spread):
+        return spread + (share**2 * (spread + variance)).sum()
+
+    free = len(h) - 1
+    guess, doubt = (prior(spread(x)) for x in (free, free - np.sqrt(2 * free)))
+    kept = guess / (guess + variance)
     value, error = value.copy(), error.copy()
-    value[known] = h + share * (mean - h)
-    error[known] = np.sqrt(spread * share + share**2 / w.sum())
+    value[known] = kept * h + (1 - kept) * mean
+    error[known] = np.sqrt(kept**2 * variance + (1 - kept) ** 2 * doubt)
     return value, error
 
 

@@ -48,6 +48,15 @@ def test_measure():
     np.testing.assert_array_equal(errors.covered, [0, 1, 0, 0, 1, np.nan])
 
 
+def test_the_control_is_the_median_of_what_is_measured():
+    truth = jnp.asarray([1e-3, 0.5, 2.0, 8.0, 1e3])
+    control = estimators.control(truth)
+    np.testing.assert_array_equal(control.value, 2)
+    errors = estimators.measure(control, truth).log10
+    wanted = [np.nan, np.log10(4), 0, np.log10(4), np.nan]
+    np.testing.assert_allclose(errors, wanted, rtol=1e-5)
+
+
 def test_short_run(tmp_path, monkeypatch):
     out = tmp_path / "estimators.json"
     few = {"same_batch()": ctagd_optax.same_batch()}
@@ -66,6 +75,7 @@ def test_short_run(tmp_path, monkeypatch):
         for steps in (4, 8)
     ]
     assert all(row["coordinates"] for row in rows)
+    assert all(set(row["error"]) == {*few, estimators.CONTROL} for row in rows)
     assert all(0 < error < 4 for row in rows for error in row["error"].values())
 
 
