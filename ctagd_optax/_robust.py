@@ -334,12 +334,14 @@ def robust_ct_agd(
     these slopes. On a straight path down, :math:`s_t` is negative, and there is no
     correction; it acts where steps go back and forth across a valley, or gradients are
     mostly noise. It takes more than :math:`c^2` terms, so by default epochs of over ten
-    steps. And it is made only where no tensor's next :math:`m` is above 1: elsewhere
-    the path surely descends, or the falling rate has quietened its end, and there is
-    little to gain. Where batches of an epoch share no examples, those to come lean
-    against those that were used, which looks like a fall: on a mere slope with noise it
-    may go up to a quarter of the way, and give up some hundredths, seldom a tenth, of
-    what the epoch descended.
+    steps. And it is made only where no tensor's next :math:`m` is above 1. Elsewhere
+    the falling rate has mostly quietened the path's end; there were nearly all
+    corrections that raised the loss of networks, if seldom and little. Without
+    annealing, or where the first epoch ends in noise, it may pay to make it anyway
+    (``correction_multiplier_max``). Where batches of an epoch share no examples, those
+    to come lean against those that were used, which looks like a fall: on a mere slope
+    with noise it may go up to a quarter of the way, and give up some hundredths, seldom
+    a tenth, of what the epoch descended.
 
     Another correction, "line", fits a line to gradients over parameters and goes to its
     root, as far as its slope can be trusted. With :math:`S_x`, :math:`S_y` and
