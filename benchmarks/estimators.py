@@ -288,8 +288,8 @@ def row(
         "steps": length,
         "coordinates": int(np.isfinite(some).sum()),
         "error": {
-            name: round(float(np.nanmedian(each.log10)), 3)
-            for name, each in errors.items()
+            name: round(float(np.nanmedian(errors[name].log10)), 3)
+            for name in (*ESTIMATORS, CONTROL)
         },
         "covered": {
             name: round(float(np.nanmean(errors[name].covered)), 3)
