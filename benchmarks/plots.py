@@ -95,7 +95,7 @@ def plot(results: dict[str, Any], path: pathlib.Path) -> list[pathlib.Path]:
         for name, arm in results["arms"].items()
         if curves.is_curvature_tuned(name) and _complete(arm["runs"], "observed")
     }
-    figure = Figure(figsize=(15, 5.4) if tuned else (9, 5.2), layout="constrained")
+    figure = Figure(figsize=(40, 40), layout="constrained")  # until it is resized
     left, *right = np.atleast_1d(
         figure.subplots(1, 2, width_ratios=(3, 2)) if tuned else figure.subplots()
     )
@@ -103,6 +103,7 @@ def plot(results: dict[str, Any], path: pathlib.Path) -> list[pathlib.Path]:
     for axes in right:
         _draw_trust(axes, tuned, drawn)
     figure.suptitle(results["description"], fontsize=11)
+    _resize(figure, left, width=9.8 if tuned else 5.6)
     return _save(figure, path)
 
 
@@ -171,6 +172,32 @@ _BESIDE = {
 }
 
 
+def _resize(figure: Figure, axes: Axes, width: float, height: float = 5.4) -> None:
+    """Makes room for a legend beside the axes, however many arms it has.
+
+    Args:
+      figure: the figure.
+      axes: those with the legend.
+      width: of everything else, in inches.
+      height: the least, in inches.
+    """
+    figure.draw_without_rendering()
+    legend = axes.get_legend().get_window_extent()
+    figure.set_size_inches(
+        width + legend.width / figure.dpi, max(height, 1 + legend.height / figure.dpi)
+    )
+
+
+def _wrapped(name: str, width: int = 45) -> str:
+    """An arm's name in lines, broken before options."""
+    lines = [""]
+    for part in name.replace(",", ",\n").split("\n"):
+        if lines[-1] and len(lines[-1] + part) > width:
+            lines.append("    ")
+        lines[-1] += part
+    return "\n".join(lines)
+
+
 def _draw_accuracy(
     axes: Axes, results: dict[str, Any], drawn: dict[str, dict[str, Any]]
 ) -> None:
@@ -180,7 +207,8 @@ def _draw_accuracy(
         values = 100 * _common([run["accuracy"] for run in runs])
         epochs = np.arange(1, values.shape[1] + 1)
         diverged = sum(run["failed_step"] is not None for run in runs)
-        label = name + (f" ({diverged} of {len(runs)} diverged)" if diverged else "")
+        label = _wrapped(name)
+        label += f" ({diverged} of {len(runs)} diverged)" if diverged else ""
         ends[label] = values[:, -1].mean() if values.size else -1.0, style
         if not values.size:
             continue
@@ -191,7 +219,7 @@ def _draw_accuracy(
             values.min(0),
             values.max(0),
             color=style["color"],
-            alpha=0.09,
+            alpha=min(0.09, 1 / len(results["arms"])),
             linewidth=0,
         )
         if diverged:

@@ -78,6 +78,26 @@ def test_without_curvature_there_is_one_panel(figures, tmp_path):
     assert axes.get_yscale() == "linear"
 
 
+@pytest.mark.parametrize("trust", [{}, TRUST], ids=["one", "two"])
+def test_there_is_room_for_many_arms_with_long_names(figures, tmp_path, trust):
+    options = "correction_rate=0.5,curvature_max=10,curvature_min=0.1,eps="
+    arms = {
+        f"ct_sgd:{options}{i}": ("paper", run(0.2, 0.4 + i / 100, **trust))
+        for i in range(40)
+    }
+    plots.plot(comparison(**arms), tmp_path / "curves")
+    [figure] = figures
+    figure.draw_without_rendering()
+    width, height = figure.get_size_inches() * figure.dpi
+    for axes in figure.axes:
+        box = axes.get_window_extent()
+        assert min(box.width, box.height) > 2 * figure.dpi
+    box = figure.axes[0].get_legend().get_window_extent()
+    assert box.x0 >= figure.axes[0].get_window_extent().x1
+    assert max(box.x1 - width, box.y1 - height, -box.y0) < 1
+    assert legend(figure.axes[0])[0].count("\n") == 1
+
+
 def test_a_line_ends_where_a_seed_diverges(figures, tmp_path):
     plots.plot(
         comparison(
