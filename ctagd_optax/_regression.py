@@ -100,8 +100,8 @@ def regression(
       weighting: "uniform" weighs every step by 1; "linear" weighs step t by t, as the
         paper does, and so tells less of an epoch that starts far from the minimum.
       window: steps :math:`N` that the means look back; ``math.inf`` is the epoch.
-      shrink: whether coordinates lean on their tensor as above; False takes each for
-        itself.
+      shrink: whether coordinates lean on their tensor as above, which takes about as
+        long as the rest of an epoch's end; False takes each for itself.
 
     Returns:
       A :class:`CurvatureEstimator`. It keeps five vectors, and saves

@@ -24,17 +24,19 @@ class _Tensor(NamedTuple):
       known: where there is a value and its standard error.
       usable: whether there are enough of them, and a mean.
       mean: their weighted mean, in its own units.
-      share: the weight of each in the mean.
       distance: from the mean; 0 where nothing is known.
       variance: the squared standard error, likewise.
+      mean_spread: Σ a², how much of τ² the mean has.
+      mean_variance: Σ a² se², how much of their errors.
     """
 
     known: jax.Array
     usable: jax.Array
     mean: jax.Array
-    share: jax.Array
     distance: jax.Array
     variance: jax.Array
+    mean_spread: jax.Array
+    mean_variance: jax.Array
 
 
 def shrink_to_means(estimate: CurvatureEstimate, weight: Any) -> CurvatureEstimate:
@@ -123,29 +125,25 @@ def shrink_to_means(estimate: CurvatureEstimate, weight: Any) -> CurvatureEstima
     low, high = jax.lax.fori_loop(0, _HALVINGS, halve, bounds)
     spreads = jnp.exp2((low + high) / 2)
 
-    def priors(i):
-        """ω² of the guess, and of its error."""
-        x = tensors[i]
-        for each in spreads:
-            spread = each[i].astype(x.variance.dtype)
-            own = jnp.sum(jnp.square(x.share) * (x.variance + spread))
-            yield spread + own
+    def prior(which, i):
+        """ω² of the guess (0), or of its error (1)."""
+        x, spread = tensors[i], spreads[which, i].astype(tensors[i].variance.dtype)
+        return spread * (1 + x.mean_spread) + x.mean_variance
 
     def parts(i):
         """r, and what it leaves for the mean."""
-        x, (prior, _) = tensors[i], priors(i)
-        lost = jnp.where(x.known & x.usable, x.variance / (x.variance + prior), 0)
+        x, spread = tensors[i], prior(0, i)
+        lost = jnp.where(x.known & x.usable, x.variance / (x.variance + spread), 0)
         # Not as a difference where that would round.
-        return jnp.where(lost < 0.5, 1 - lost, prior / (x.variance + prior)), lost
+        return jnp.where(lost < 0.5, 1 - lost, spread / (x.variance + spread)), lost
 
     def value(i, h):
         kept, lost = parts(i)
         return kept * h + lost * tensors[i].mean
 
     def standard_error(i, error):
-        (kept, lost), (_, prior) = parts(i), priors(i)
-        variance = tensors[i].variance
-        doubt = jnp.square(lost) * prior / jnp.where(variance > 0, variance, 1)
+        (kept, lost), variance = parts(i), tensors[i].variance
+        doubt = jnp.square(lost) * prior(1, i) / jnp.where(variance > 0, variance, 1)
         return jnp.sqrt(jnp.square(kept) + doubt) * error
 
     return estimate._replace(
@@ -167,11 +165,13 @@ def _prepare(value, observed, error, weight) -> _Tensor:
     scale = jnp.max(jnp.maximum(jnp.abs(distance), error), initial=0)
     usable = strong & (scale > 0) & (scale < jnp.inf) & (jnp.sum(known) >= _FEWEST)
     scale = jnp.where(usable, scale, 1)
+    variance = jnp.where(usable, jnp.square(error / scale), 0)
     return _Tensor(
-        known,
-        usable,
-        jnp.where(usable, mean, 0),
-        share,
-        jnp.where(usable, distance / scale, 0),
-        jnp.where(usable, jnp.square(error / scale), 0),
+        known=known,
+        usable=usable,
+        mean=jnp.where(usable, mean, 0),
+        distance=jnp.where(usable, distance / scale, 0),
+        variance=variance,
+        mean_spread=jnp.sum(jnp.square(share)),
+        mean_variance=jnp.sum(jnp.square(share) * variance),
     )
