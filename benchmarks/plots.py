@@ -95,7 +95,7 @@ def plot(results: dict[str, Any], path: pathlib.Path) -> list[pathlib.Path]:
         for name, arm in results["arms"].items()
         if curves.is_curvature_tuned(name) and _complete(arm["runs"], "observed")
     }
-    figure = Figure(figsize=(40, 40), layout="constrained")  # until it is resized
+    figure = Figure(figsize=_LARGE, layout="constrained")
     left, *right = np.atleast_1d(
         figure.subplots(1, 2, width_ratios=(3, 2)) if tuned else figure.subplots()
     )
@@ -137,7 +137,7 @@ def plot_profile(
     # An arm has its colour before its averaged variant.
     plain_first = sorted(arms, key=lambda arm: "+average" in arm)
     drawn = styles({arm: comparisons[0]["arms"][arm]["role"] for arm in plain_first})
-    figure = Figure(figsize=(9, 5), layout="constrained")
+    figure = Figure(figsize=_LARGE, layout="constrained")
     axes = figure.subplots()
     for i, arm in enumerate(sorted(arms, key=lambda arm: shares[arm], reverse=True)):
         # A hair's breadth apart, so that lines of the same height can all be seen.
@@ -146,7 +146,7 @@ def plot_profile(
             100 * np.asarray(shares[arm]) - 0.4 * i,
             drawstyle="steps-post",
             markevery=0.1,
-            label=arm,
+            label=_wrapped(arm),
             **drawn[arm],
         )
     axes.set(
@@ -159,9 +159,11 @@ def plot_profile(
     axes.set_title(f"Performance profiles over {count} workload{'s' * (count > 1)}")
     _finish(axes)
     axes.legend(**_BESIDE)
+    _resize(figure, axes, width=6)
     return _save(figure, path)
 
 
+_LARGE = 40, 40  # inches, until it is known how many arms there are
 _BESIDE = {
     "loc": "upper left",
     "bbox_to_anchor": (1.01, 1),
