@@ -95,7 +95,7 @@ def plot(results: dict[str, Any], path: pathlib.Path) -> list[pathlib.Path]:
         for name, arm in results["arms"].items()
         if curves.is_curvature_tuned(name) and _complete(arm["runs"], "observed")
     }
-    figure = Figure(figsize=_LARGE, layout="constrained")
+    figure = Figure()
     left, *right = np.atleast_1d(
         figure.subplots(1, 2, width_ratios=(3, 2)) if tuned else figure.subplots()
     )
@@ -137,7 +137,7 @@ def plot_profile(
     # An arm has its colour before its averaged variant.
     plain_first = sorted(arms, key=lambda arm: "+average" in arm)
     drawn = styles({arm: comparisons[0]["arms"][arm]["role"] for arm in plain_first})
-    figure = Figure(figsize=_LARGE, layout="constrained")
+    figure = Figure()
     axes = figure.subplots()
     for i, arm in enumerate(sorted(arms, key=lambda arm: shares[arm], reverse=True)):
         # A hair's breadth apart, so that lines of the same height can all be seen.
@@ -163,7 +163,6 @@ def plot_profile(
     return _save(figure, path)
 
 
-_LARGE = 40, 40  # inches, until it is known how many arms there are
 _BESIDE = {
     "loc": "upper left",
     "bbox_to_anchor": (1.01, 1),
@@ -175,7 +174,7 @@ _BESIDE = {
 
 
 def _resize(figure: Figure, axes: Axes, width: float, height: float = 5.4) -> None:
-    """Makes room for a legend beside the axes, however many arms it has.
+    """Lays a figure out, with room for a legend beside the axes, however long.
 
     Args:
       figure: the figure.
@@ -188,6 +187,7 @@ def _resize(figure: Figure, axes: Axes, width: float, height: float = 5.4) -> No
     figure.set_size_inches(
         width + legend.width / figure.dpi, max(height, 1 + legend.height / figure.dpi)
     )
+    figure.set_layout_engine("constrained")
 
 
 def _wrapped(name: str, width: int = 45) -> str:

@@ -13,8 +13,8 @@ _FEWEST = 4
 # A mean whose weights cancel to less than this is none.
 _WEAKEST = 1e-3
 # Bounds of log2(τ² / scale²), halved this often: to within a hundredth of an octave.
-_BOUNDS = -80.0, 1.0
-_HALVINGS = 13
+_BOUNDS = -120.0, 5.0
+_HALVINGS = 14
 
 
 class _Tensor(NamedTuple):
@@ -58,12 +58,14 @@ def shrink_to_means(estimate: CurvatureEstimate, weight: Any) -> CurvatureEstima
 
     .. math::
 
-        \sum_i \frac{(\widehat h_i - \mu)^2}{\tau^2 + \mathrm{se}_i^2} = n - 1
+        \sum_i \frac{(\widehat h_i - \mu)^2 - (\omega^2 - \tau^2)}
+                    {\tau^2 + \mathrm{se}_i^2} = n - 2
 
-    for :math:`n` values (Paule and Mandel, 1982), and 0 where they spread less than
-    their errors say. The squared standard error of the guess is :math:`r_i^2\,
-    \mathrm{se}_i^2 + (1 - r_i)^2 \omega^2`, with the :math:`\tau^2` at which the sum is
-    a standard deviation of chance, :math:`\sqrt{2(n - 1)}`, less.
+    for :math:`n` values, which is what the sum is on average (after Paule and Mandel,
+    1982), and 0 where they spread less than their errors say. The squared standard
+    error of the guess is :math:`r_i^2\,\mathrm{se}_i^2 + (1 - r_i)^2 \omega^2`, with
+    the :math:`\tau^2` at which the sum is a standard deviation of chance,
+    :math:`\sqrt{2(n - 1)}`, less. That a value is a part of its mean is left out.
 
     All this takes values for unbiased, and their errors for independent. A bias that
     values share stays, while their standard errors shrink.
@@ -104,13 +106,19 @@ def shrink_to_means(estimate: CurvatureEstimate, weight: Any) -> CurvatureEstima
             strict=True,
         )
     ]
-    free = jnp.maximum(per_tensor(jnp.sum, [x.known for x in tensors]) - 1, 0)
-    aims = jnp.stack([free, free - jnp.sqrt(2 * free)])  # of the guess, of its error
+    counts = per_tensor(jnp.sum, [x.known for x in tensors])
+    chance = jnp.sqrt(2 * jnp.maximum(counts - 1, 0))
+    aims = jnp.stack([counts - 2, counts - 2 - chance])  # of the guess, of its error
 
     def misfits(spreads):
         def misfit(i):
             x, spread = tensors[i], spreads[i].astype(tensors[i].variance.dtype)
-            return jnp.sum(jnp.square(x.distance) / (x.variance + spread))
+            own = spread * x.mean_spread + x.mean_variance
+            return jnp.sum(
+                jnp.where(
+                    x.known, (jnp.square(x.distance) - own) / (x.variance + spread), 0
+                )
+            )
 
         return per_tensor(misfit, list(range(len(tensors))))
 
@@ -154,7 +162,7 @@ def shrink_to_means(estimate: CurvatureEstimate, weight: Any) -> CurvatureEstima
 
 def _prepare(value, observed, error, weight) -> _Tensor:
     value, error, weight = jax.lax.stop_gradient((value, error, weight))
-    known = observed & jnp.isfinite(error) & jnp.isfinite(value)
+    known = observed & jnp.isfinite(value) & jnp.isfinite(error) & jnp.isfinite(weight)
     weight = jnp.where(known, weight.astype(value.dtype), 0)
     total = jnp.sum(weight)
     strong = jnp.abs(total) > _WEAKEST * jnp.sum(jnp.abs(weight))

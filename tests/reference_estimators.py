@@ -86,21 +86,24 @@ def shrunk(value, observed, error, weight):
     share = share / share.sum()
     mean = (share * h).sum()
 
-    def spread(misfit):
+    def spread(chance):
         """Where the sum of squares over their variances is as expected, or 0."""
-        low, high = 0.0, 2 * ((h - mean) ** 2).sum()
-        for _ in range(200):
+        low, high = 0.0, 100 * ((h - mean) ** 2).sum()
+        for _ in range(300):
             middle = (low + high) / 2
-            with np.errstate(divide="ignore"):
-                wider = ((h - mean) ** 2 / (variance + middle)).sum() > misfit
+            total = variance + middle
+            # Of a value's distance from a mean of which it is a part.
+            expected = total * (1 - 2 * share) + (share**2 * total).sum()
+            with np.errstate(divide="ignore", invalid="ignore"):
+                wider = (((h - mean) ** 2 - expected) / total).sum() > -chance
             low, high = (middle, high) if wider else (low, middle)
         return high
 
     def prior(spread):
         return spread + (share**2 * (spread + variance)).sum()
 
-    free = len(h) - 1
-    guess, doubt = (prior(spread(x)) for x in (free, free - np.sqrt(2 * free)))
+    chances = 0.0, np.sqrt(2 * (len(h) - 1))
+    guess, doubt = (prior(spread(chance)) for chance in chances)
     kept = guess / (guess + variance)
     value, error = value.copy(), error.copy()
     value[known] = kept * h + (1 - kept) * mean

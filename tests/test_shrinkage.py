@@ -64,6 +64,17 @@ def test_it_is_nearer_to_the_truth_and_knows_how_near():
     assert np.std((found - true) / its_error) == pytest.approx(1, abs=0.15)
 
 
+def test_a_mean_with_other_weights_does_not_look_like_spread():
+    true, value, error = drawn(1000, spread=0.03)
+    found, _ = shrunk(value, error, weight=np.ones(1000))
+    better, _ = shrunk(value, error, weight=error**-2)
+    unsure = error > 1
+    for x, most in ((found, 2.0), (better, 0.05)):
+        # The mean itself is off, by as much for all.
+        assert np.std((x - true)[unsure]) < 0.2
+        assert abs(np.mean((x - true)[unsure])) < most
+
+
 def test_its_error_covers_a_spread_that_cannot_be_seen():
     covered = []
     for seed in range(50):
@@ -78,13 +89,15 @@ def test_its_error_covers_a_spread_that_cannot_be_seen():
 
 def test_coordinates_that_are_known_well_do_not_decide_for_the_others():
     """As weights of inputs that are always 0 would, under weight decay."""
+    covered = []
     for seed in range(50):
         rng = np.random.default_rng(seed)
         value = np.append(2 + 3 * rng.standard_normal(9), 0.0)
         error = np.append(np.full(9, 3.0), 0.0)
         found, its_error = shrunk(value, error, weight=np.ones(10))
         assert found[-1] == its_error[-1] == 0
-        assert (np.abs(found[:-1] - 2) <= 3 * its_error[:-1]).all()
+        covered.append(np.abs(found[:-1] - 2) <= 2 * its_error[:-1])
+    assert np.mean(covered) > 0.85
     true, value, error = drawn(500, spread=0.3)
     others = np.full(1500, 1e-4)
     found, _ = shrunk(
@@ -99,10 +112,11 @@ def test_coordinates_that_are_known_well_do_not_decide_for_the_others():
 def test_one_that_is_far_off_and_says_so_does_not_count():
     _, value, error = drawn(500, spread=0.3)
     wanted, _ = shrunk(value, error)
-    value, error = (np.append(x, 1e8).astype(np.float32) for x in (value, error))
-    found, _ = shrunk(value, error)
-    np.testing.assert_allclose(found[:-1], wanted, rtol=0.02, atol=0.01)
-    assert abs(found[-1] - 3) < 0.5
+    for far in (1e8, 1e14):
+        more = (np.append(x, far).astype(np.float32) for x in (value, error))
+        found, _ = shrunk(*more)
+        np.testing.assert_allclose(found[:-1], wanted, rtol=0.02, atol=0.01)
+        assert abs(found[-1] - 3) < 0.5
 
 
 @pytest.mark.parametrize("scale", [1e-25, 1e-3, 1e25])
