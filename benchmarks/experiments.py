@@ -96,10 +96,15 @@ ABLATIONS = {
 ROBUST_ABLATIONS = {
     "rule": (
         "robust_sgd:promise=own,target=1,first_threshold=0.5,early_target=0,decay=1,"
-        "multiplier_max=10",
+        "multiplier_max=10,errors=terms,evidence_steps=0",
+        "robust_sgd:errors=terms,evidence_steps=0,target=2,first_threshold=2",
     ),
     "promise": ("robust_sgd:promise=own",),
-    "target": ("robust_sgd:target=1",),
+    "target": (
+        "robust_sgd:target=1",
+        "robust_sgd:target=2,first_threshold=2",
+        "robust_sgd:target=4,first_threshold=4",
+    ),
     "aim": ("robust_sgd:aim=mean",),
     "first epoch": (
         "robust_sgd:early_target=0",
@@ -112,7 +117,8 @@ ROBUST_ABLATIONS = {
         "robust_sgd:multiplier_max=40",
     ),
     "pooling": ("robust_sgd:pooling=tensor", "robust_sgd:pooling=mix"),
-    "standard error": ("robust_sgd:confidence=0",),
+    "standard error": ("robust_sgd:confidence=0", "robust_sgd:errors=terms"),
+    "evidence": ("robust_sgd:evidence_steps=0",),
     "descent": ("robust_sgd:require_descent=false",),
     "dead zone": ("robust_sgd:first_threshold=0.5", "robust_sgd:threshold=1"),
     "annealing": ("robust_sgd:annealing=linear", "robust_sgd:annealing=none"),

@@ -43,7 +43,7 @@ class MotionSums(NamedTuple):
 
     Attributes:
       curvature: N, the sum of n_t, which is u_{t-2}ᵀ H u_{t-1} on average.
-      curvature_error: SE, the root of the sum of n_t².
+      curvature_error: SE, the standard error of N.
       promise: D, the sum of -⟨u_{t-1}, g_{t-1}⟩: the descent of a raw step to first
         order.
       overlap_sum: O, the sum of ⟨u_{t-1}, g_t⟩ / m_{t-1}: the gradient after a step,
@@ -52,6 +52,9 @@ class MotionSums(NamedTuple):
       fresh: P, the sum of -⟨u_{t-2}, g_{t-1}⟩: what is left of the promise by the
         gradient of the next batch, which does not share the noise of u_{t-2}.
       fresh_error: the root of the sum of the squares of these terms.
+      error_by_terms: the root of the sum of n_t².
+      error_by_gradients: the root of the sum of the squares of what each gradient but
+        the last adds to N.
     """
 
     curvature: jax.Array
@@ -61,6 +64,8 @@ class MotionSums(NamedTuple):
     overlap_error: jax.Array
     fresh: jax.Array
     fresh_error: jax.Array
+    error_by_terms: jax.Array
+    error_by_gradients: jax.Array
 
 
 class RobustInfo(NamedTuple):
@@ -125,6 +130,8 @@ class RobustEvidence(NamedTuple):
       pooled: sums over all tensors; None if every tensor is judged alone.
       alone: sums per tensor; None if all are judged together.
       last_overlap: for each tensor, ⟨u_{t-1}, g_t⟩ of the last step.
+      last_share: for each tensor, what the last gradient has added to N so far.
+      start_gamma: for each tensor, γ_{k,t} of the epoch's first step.
       squared_gradients: Σ ‖g‖² over the steps with finite gradients; one entry.
       steps: the number of those; one entry.
       path: evidence for the correction; None without one.
@@ -133,6 +140,8 @@ class RobustEvidence(NamedTuple):
     pooled: MotionSums | None
     alone: MotionSums | None
     last_overlap: jax.Array
+    last_share: jax.Array
+    start_gamma: jax.Array
     squared_gradients: jax.Array
     steps: jax.Array
     path: Path | None
@@ -175,7 +184,7 @@ def step_length(
     Examples:
       >>> import jax.numpy as jnp
       >>> from ctagd_optax._robust import MotionSums, step_length
-      >>> sums = MotionSums(*map(jnp.asarray, (0.2, 0.1, 1.0, -0.4, 0.1, 0.5, 0.1)))
+      >>> sums = MotionSums(*map(jnp.asarray, [0.2, 0.1, 1, -0.4] + 5 * [0.5]))
       >>> print(*step_length(sums, jnp.asarray(2.0)))
       1.2 0.2
     """
@@ -205,8 +214,8 @@ def next_multiplier(
     ascending: ArrayLike = False,
     first: ArrayLike = False,
     *,
-    target: ArrayLike = 2.0,
-    first_threshold: ArrayLike = 2.0,
+    target: ArrayLike = 3.0,
+    first_threshold: ArrayLike = 3.0,
     threshold: ArrayLike = 0.25,
     growth: ArrayLike = 3.0,
     decay: ArrayLike = 0.9,
@@ -261,14 +270,16 @@ def robust_ct_agd(
     steps_per_epoch: int | jax.Array,
     *,
     pooling: str = "all",
+    errors: str = "gradients",
+    evidence_steps: ArrayLike = 50.0,
     promise: str = "fresh",
-    target: ArrayLike = 2.0,
+    target: ArrayLike = 3.0,
     early_target: ArrayLike = 0.7,
     early_growth: ArrayLike = 1.5,
     aim: str = "peak",
     confidence: ArrayLike = 1.0,
     require_descent: bool = True,
-    first_threshold: ArrayLike = 2.0,
+    first_threshold: ArrayLike = 3.0,
     threshold: ArrayLike = 0.25,
     growth: ArrayLike = 3.0,
     decay: ArrayLike = 0.9,
@@ -294,7 +305,7 @@ def robust_ct_agd(
     .. math::
 
         n_t = \langle u_{t-2},\, g_t - g_{t-1} \rangle / m_{t-1}, \qquad
-        N = \sum n_t, \qquad \mathrm{SE} = \sqrt{\textstyle\sum n_t^2}, \qquad
+        N = \sum n_t, \qquad
         P = -\sum \langle u_{t-2}, g_{t-1} \rangle, \qquad
         D = -\sum \langle u_{t-1}, g_{t-1} \rangle, \qquad
         O = \sum \langle u_{t-1}, g_t \rangle / m_{t-1} .
@@ -302,13 +313,31 @@ def robust_ct_agd(
     :math:`u_{t-2}` knows the noise of neither gradient, so the mean of :math:`n_t` is
     :math:`u_{t-2}^\top H u_{t-1}`, whatever the noise, and that of :math:`P` is what
     the path descends; :math:`D` has the noise of :math:`g_{t-1}` in both factors and
-    takes it for descent. :func:`step_length` makes two bounds :math:`q^+` and
-    :math:`q^-` of them, and :func:`next_multiplier` lengthens a step that is surely
-    short, shortens one that is surely long, and else changes nothing, but for a slow
-    decay of :math:`m` towards 1 while steps end uphill. Already within the first epoch
-    :math:`m` follows the evidence as it comes in, to a smaller target and within a
-    limit that rises with every step, and is not annealed; the state's :math:`\gamma` is
-    1 until its end.
+    takes it for descent. Each gradient is in two terms of :math:`N`, with opposite
+    signs. Where updates change little, by momentum, its noise all but cancels, and to
+    take the terms for independent would overrate the error, with a momentum of 0.85 by
+    a factor of two or more. By gradients instead of terms, :math:`N = \sum_t \langle
+    c_t, g_t \rangle`. What the squares of those add up to is right for noise, but
+    counts descent as well, and where there is little noise the terms' own squares add
+    up to less. So the standard error is the smaller root:
+
+    .. math::
+
+        c_t = \frac{u_{t-2}}{m_{t-1}} - \frac{u_{t-1}}{m_t}, \qquad
+        \mathrm{SE} = \min\Bigl(\sqrt{\textstyle\sum n_t^2},\,
+        \sqrt{\textstyle\sum \langle c_t, g_t \rangle^2}\Bigr) ,
+
+    without the first part of :math:`c_t` for :math:`g_1` and without the second for the
+    last gradient. As few steps tell little, all sums last longer than an epoch: they
+    begin with those of the epoch before, times :math:`e^{-T / s}` with :math:`s` the
+    ``evidence_steps``, unless :math:`m` has changed since.
+
+    :func:`step_length` makes two bounds :math:`q^+` and :math:`q^-` of the sums, and
+    :func:`next_multiplier` lengthens a step that is surely short, shortens one that is
+    surely long, and else changes nothing, but for a slow decay of :math:`m` towards 1
+    while steps end uphill. Already within the first epoch :math:`m` follows the
+    evidence as it comes in, to a smaller target and within a limit that rises with
+    every step, and is not annealed; the state's :math:`\gamma` is 1 until its end.
 
     Within each later epoch the learning rate falls linearly from :math:`m` to
     :math:`\min(1, m)`; where a gradient is unusually large, the part of :math:`m_t`
@@ -372,9 +401,13 @@ def robust_ct_agd(
     Args:
       backbone: the first-order optimizer, with its learning rate.
       steps_per_epoch: optimizer steps :math:`T` in an epoch, or in a part of one; may
-        be traced. To lengthen steps takes at least four of them.
+        be traced. With less than three there is no evidence.
       pooling: "all" judges all tensors by one step length, "tensor" each by its own,
         "mix" takes the geometric mean of the two decisions.
+      errors: the standard error of :math:`N`: "gradients" is the above, "terms" the
+        first of the two roots.
+      evidence_steps: in how many steps evidence loses weight by a factor of :math:`e`,
+        epoch by epoch, while :math:`m` stays; 0 begins every epoch anew.
       promise: what a step's length is measured by: "fresh" is :math:`P`, "own" is
         :math:`D`, which is bolder the noisier the gradients are, and not safe.
       target: the step length :math:`q^+` to grow to, in units of a Newton step.
@@ -437,6 +470,7 @@ def robust_ct_agd(
     check_whole("steps_per_epoch", steps_per_epoch)
     check_whole("correction_samples", correction_samples)
     check_choice("pooling", pooling, ("all", "tensor", "mix"))
+    check_choice("errors", errors, ("gradients", "terms"))
     check_choice("promise", promise, ("fresh", "own"))
     check_choice("aim", aim, ("mean", "peak"))
     check_choice("correction", correction, ("mean", "line", "coordinate_line", "none"))
@@ -454,6 +488,7 @@ def robust_ct_agd(
     check_number("growth", growth, 1)
     check_number("early_growth", early_growth, 1)
     check_number("decay", decay, 0, 1, above=True)
+    check_number("evidence_steps", evidence_steps, 0, infinite=True)
     check_number("guard", guard, 0, above=True, infinite=True)
     check_number("multiplier_min", multiplier_min, 0, above=True)
     smallest = concrete("multiplier_min", multiplier_min) or 0
@@ -479,6 +514,8 @@ def robust_ct_agd(
             pooled=sums(1) if pooling != "tensor" else None,
             alone=sums(tensors) if pooling != "all" else None,
             last_overlap=zeros(),
+            last_share=zeros(),
+            start_gamma=zeros(),
             squared_gradients=zeros(1),
             steps=zeros(1, jnp.int32),
             path=(
@@ -574,38 +611,65 @@ def robust_ct_agd(
         older, overlap = jnp.where(is_even, even, odd), jnp.where(is_even, odd, even)
         scale = jnp.where(ready, memory.previous_multiplier, 1)
         change = older - evidence.last_overlap
+        # Of N, what this gradient adds, and all that the one before has added.
+        share = jnp.where(ready, older / scale, 0)
+        whole = evidence.last_share - jnp.where(ready, evidence.last_overlap / scale, 0)
         terms = (
             jnp.where(ready, change / scale, 0),
             jnp.where(ready, memory.promise, 0),
             jnp.where(ready, overlap / scale, 0),
             jnp.where(ready, -evidence.last_overlap, 0),
+            whole,
+            share,
         )
         together = [jnp.sum(x, keepdims=True) for x in terms]
+        # What was seen with the same multiplier tells of this epoch, too.
+        unchanged = step.gamma == evidence.start_gamma
+        lifetime = jnp.asarray(evidence_steps, jnp.float32)
+        age = evidence.steps.astype(jnp.float32) / lifetime
 
-        def add(sums, new):
+        def add(sums, new, unchanged):
             if sums is None:
                 return None
-            curvature, promise, overlap, fresh = new
+            curvature, promise, overlap, fresh, whole, share = new
+            sound = jnp.all(jnp.isfinite(jnp.stack(sums)), axis=0)
+            lasting = jnp.where(unchanged & sound, jnp.exp(-age), 0)
+            weight = jnp.where(start, lasting, 1)
 
-            def root(error, x):
-                return jnp.hypot(jnp.where(start, 0, error), x)
+            def kept(x):
+                return jnp.where(weight > 0, weight * x, 0)
 
+            def total(x, new):
+                return kept(x) + new
+
+            def root(error, new):
+                return jnp.hypot(kept(error), new)
+
+            by_terms = root(sums.error_by_terms, curvature)
+            by_gradients = jnp.hypot(kept(sums.error_by_gradients), kept(whole))
+            error = by_terms
+            if errors == "gradients":
+                error = jnp.minimum(by_terms, jnp.hypot(by_gradients, share))
             return MotionSums(
-                curvature=accumulate(sums.curvature, curvature, start),
-                curvature_error=root(sums.curvature_error, curvature),
-                promise=accumulate(sums.promise, promise, start),
-                overlap_sum=accumulate(sums.overlap_sum, overlap, start),
+                curvature=total(sums.curvature, curvature),
+                curvature_error=error,
+                promise=total(sums.promise, promise),
+                overlap_sum=total(sums.overlap_sum, overlap),
                 overlap_error=root(sums.overlap_error, overlap),
-                fresh=accumulate(sums.fresh, fresh, start),
+                fresh=total(sums.fresh, fresh),
                 fresh_error=root(sums.fresh_error, fresh),
+                error_by_terms=by_terms,
+                error_by_gradients=by_gradients,
             )
 
         square = _square(step.gradients)
         counted = jnp.isfinite(square)
         return RobustEvidence(
-            pooled=add(evidence.pooled, together),
-            alone=add(evidence.alone, terms),
+            pooled=add(evidence.pooled, together, jnp.all(unchanged)),
+            alone=add(evidence.alone, terms, unchanged),
             last_overlap=jnp.where(step.finite, overlap, 0),
+            last_share=share,
+            start_gamma=jnp.where(start, step.gamma, evidence.start_gamma),
             squared_gradients=accumulate(
                 evidence.squared_gradients, jnp.where(counted, square, 0), start
             ),

@@ -154,14 +154,16 @@ def robust_ct_agd(
     steps_per_epoch,
     *,
     pooling="all",
+    errors="gradients",
+    evidence_steps=50.0,
     promise="fresh",
-    target=2.0,
+    target=3.0,
     early_target=0.7,
     early_growth=1.5,
     aim="peak",
     confidence=1.0,
     require_descent=True,
-    first_threshold=2.0,
+    first_threshold=3.0,
     threshold=0.25,
     growth=3.0,
     decay=0.9,
@@ -183,6 +185,8 @@ def robust_ct_agd(
       backbones: for every tensor, ``backbone(theta, g)`` returns the raw update.
       steps_per_epoch: T.
       pooling: "all", "tensor" or "mix".
+      errors: "gradients" or "terms".
+      evidence_steps: steps in which evidence loses weight by a factor of e.
       promise: "fresh" (P) or "own" (D).
       target: the step length to grow to.
       early_target: the same within the first epoch.
@@ -210,36 +214,44 @@ def robust_ct_agd(
       epoch, a dict of what was computed.
     """
 
+    def standard_errors(terms):
+        """Of N, D, O and P; N has two, as its terms share gradients."""
+        by_terms = np.sqrt((terms**2).sum(0).T)
+        if errors == "gradients":
+            by_terms[0] = np.minimum(by_terms[0], by_terms[4])
+        return by_terms
+
     def judge(terms, multiplier):
         """q⁺, q⁻, and whether the path surely descends and ascends."""
-        curvature, own, overlap, fresh = terms.sum(0).T
-        errors = confidence * np.sqrt((terms**2).sum(0).T)
+        curvature, own, overlap, fresh, _ = terms.sum(0).T
+        slack = confidence * standard_errors(terms)
         with np.errstate(invalid="ignore", divide="ignore"):
-            bound = np.maximum(curvature, 0) + errors[0]
+            bound = np.maximum(curvature, 0) + slack[0]
             if promise == "fresh":
                 high = np.where(fresh > 0, multiplier * bound / fresh, np.inf)
                 high = np.where(own < 0, -np.inf, high)
-                descends = fresh > errors[3]
+                descends = fresh > slack[3]
             else:
                 high = multiplier * np.maximum(bound, 2 * overlap) / own
-                descends = overlap < -errors[2]
-            low = multiplier * (curvature - errors[0]) / own
+                descends = overlap < -slack[2]
+            low = multiplier * (curvature - slack[0]) / own
             back = multiplier * overlap / own
             low = np.where(back > 1, np.maximum(low, 1 + back), low)
         high, low = np.where(own == 0, np.inf, high), np.where(own == 0, -np.inf, low)
-        return high, low, descends | (not require_descent), fresh < -errors[3]
+        return high, low, descends | (not require_descent), fresh < -slack[3]
 
     tensors = range(len(backbones))
     peak, k, usual = np.ones(len(backbones)), 0, 0.0
     settled = np.zeros(len(backbones))
     all_updates, multipliers, epochs, epoch = [], [], [], []
+    kept, started = None, np.zeros(len(backbones))
     for n, (theta, g) in enumerate(zip(thetas, gradients, strict=True)):
         theta = [np.asarray(x, np.float64) for x in theta]
         g = [np.asarray(x, np.float64) for x in g]
         t = len(epoch)
         if k == 0:
             early = []
-            for use in _pooled(_motion(epoch, tensors), pooling):
+            for use in _pooled(_motion(epoch, tensors), pooling, kept):
                 high, _, descends, _ = judge(use, np.ones(use.shape[1]))
                 short = descends & (high >= 0) & (high < early_target)
                 with np.errstate(divide="ignore"):
@@ -258,10 +270,18 @@ def robust_ct_agd(
         raw = [backbones[i](theta[i], g[i]) for i in tensors]
         updates = [m[i] * raw[i] for i in tensors]
         epoch.append((theta, g, raw, m, square))
+        if t == 0:
+            # What was seen before counts as far as the multiplier stayed.
+            same = np.isclose(m, started, rtol=1e-6)
+            kept = kept and [
+                x * (same if x.shape[1] > 1 else same.all())[..., None] for x in kept
+            ]
+            started = m
 
         if closing[n] if closing is not None else t == steps_per_epoch - 1:
             judged, moved = [], np.zeros(len(backbones))
-            for use in _pooled(_motion(epoch, tensors), pooling):
+            evidence = _pooled(_motion(epoch, tensors), pooling, kept)
+            for use in evidence:
                 high, low, descends, ascends = judge(use, peak)
                 first = (settled == 0) & (peak == 1)
                 longer = descends & (high < np.where(first, first_threshold, threshold))
@@ -306,9 +326,9 @@ def robust_ct_agd(
                 moved[i] = np.linalg.norm(ways[i]) / np.linalg.norm(theta[i])
             _, high, low, use, clear = judged[0]
             settled = np.maximum(settled, clear)
-            curvature, own, overlap, fresh = use.sum(0).T
+            curvature, own, overlap, fresh, _ = use.sum(0).T
             with np.errstate(invalid="ignore"):
-                signal = curvature / np.sqrt((use[..., 0] ** 2).sum(0))
+                signal = curvature / standard_errors(use)[0]
             epochs.append(
                 {
                     "step_high": high,
@@ -322,6 +342,8 @@ def robust_ct_agd(
                     "gradient_square": usual,
                 }
             )
+            lasting = np.exp(-len(epoch) / evidence_steps) if evidence_steps else 0
+            kept = [lasting * use for use in evidence]
             k, epoch = k + 1, []
         all_updates.append(updates)
         multipliers.append(peak)
@@ -329,29 +351,30 @@ def robust_ct_agd(
 
 
 def _motion(epoch, tensors):
-    """For t ≥ 2 and every tensor, the terms of N, D, O and P."""
-    terms = []
+    """For every step and tensor, the terms of N, D, O and P, and g_t's share of N."""
+    terms = np.zeros((len(epoch), len(tensors), 5))
     for s in range(2, len(epoch)):
         older, before, g_now = epoch[s - 2][2], epoch[s - 1], epoch[s][1]
         _, g_before, latest, m_before, _ = before
-        terms.append(
-            [
-                (
-                    np.sum(older[i] * (g_now[i] - g_before[i])) / m_before[i],
-                    -np.sum(latest[i] * g_before[i]),
-                    np.sum(latest[i] * g_now[i]) / m_before[i],
-                    -np.sum(older[i] * g_before[i]),
-                )
-                for i in tensors
-            ]
-        )
-    return np.asarray(terms).reshape(-1, len(tensors), 4)
+        for i in tensors:
+            now = np.sum(older[i] * g_now[i]) / m_before[i]
+            then = np.sum(older[i] * g_before[i]) / m_before[i]
+            terms[s, i, :4] = (
+                now - then,
+                -np.sum(latest[i] * g_before[i]),
+                np.sum(latest[i] * g_now[i]) / m_before[i],
+                -np.sum(older[i] * g_before[i]),
+            )
+            terms[s, i, 4] += now
+            terms[s - 1, i, 4] -= then
+    return terms
 
 
-def _pooled(terms, pooling):
-    """The terms of each tensor, of all together, or both."""
+def _pooled(terms, pooling, kept):
+    """The terms of each tensor, of all together, or both, after those that are kept."""
     together = terms.sum(1, keepdims=True)
-    return {"tensor": [terms], "all": [together], "mix": [terms, together]}[pooling]
+    found = {"tensor": [terms], "all": [together], "mix": [terms, together]}[pooling]
+    return [np.concatenate(x) for x in zip(kept, found, strict=True)] if kept else found
 
 
 def _ways(samples, ends, correction, confidence, limit):

@@ -132,6 +132,92 @@ def test_the_correction_where_steps_are_not_to_be_longer():
         assert any((row["relative_correction"] > 0).all() for row in epochs)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, id="all"),
+        pytest.param({"pooling": "tensor"}, id="tensor"),
+        pytest.param({"pooling": "mix", "evidence_steps": 200.0}, id="mix"),
+        pytest.param({"errors": "terms"}, id="terms"),
+    ],
+)
+def test_evidence_lasts_while_the_multiplier_stays(options):
+    def signals(**changed):
+        epochs = replay({**options, **changed}, learning_rate=0.005, noise=1.0)
+        found = {
+            name: np.stack([np.broadcast_to(row[name], 2) for row in epochs])
+            for name in ("signal", "multiplier")
+        }
+        return found["signal"], found["multiplier"]
+
+    held = {"multiplier_max": 1.0, "multiplier_min": 1.0}
+    lasting, anew = (signals(**held, **x)[0] for x in ({}, {"evidence_steps": 0.0}))
+    np.testing.assert_array_equal(lasting[0], anew[0])
+    assert (np.abs(lasting[1:] - anew[1:]) > 1e-3).all()
+    # The first epoch's decision ends the use of its evidence.
+    (lasting, m), (anew, _) = signals(), signals(evidence_steps=0.0)
+    assert (m[0] > 1).all()
+    np.testing.assert_array_equal(lasting[:2], anew[:2])
+
+
+def test_evidence_that_overflowed_does_not_last():
+    opt = ctagd_optax.robust_ct_agd(
+        optax.sgd(1e-3), T, correction="none", multiplier_max=1.0
+    )
+    x = jnp.ones(4, jnp.float32)
+    state, update = opt.init(x), jax.jit(opt.update)
+    seen = []
+    for scale in (1e21, 1.0, 1.0):
+        for _ in range(T):
+            _, state = update(scale * x, state, x)
+        seen.append(float(state.info.step_high[0]))
+    assert not np.isfinite(seen[0])
+    assert np.isfinite(seen[1:]).all()
+
+
+@pytest.mark.parametrize(
+    ("backbone", "steps", "momentum"),
+    [
+        (optax.sgd(0.01), 40, False),
+        (optax.sgd(0.01, momentum=0.85), 10, True),
+        (optax.sgd(0.01, momentum=0.85), 100, True),
+        (optax.adam(1e-3), 40, True),
+    ],
+)
+def test_the_standard_error_is_that_of_the_curvature(backbone, steps, momentum):
+    """By terms it is too large with momentum, as they share gradients."""
+    size, runs = 30, 300
+    rng = np.random.default_rng(0)
+    basis = np.linalg.qr(rng.standard_normal((size, size)))[0]
+    hessian = basis @ np.diag(np.geomspace(0.1, 10, size)) @ basis.T
+    hessian = jnp.asarray(hessian, jnp.float32)
+    opt = ctagd_optax.robust_ct_agd(
+        backbone, steps, correction="none", multiplier_max=1.0, multiplier_min=1.0
+    )
+
+    def deviation(key):
+        def step(carry, key):
+            x, state = carry
+            g = hessian @ x + jax.random.normal(key, (size,), jnp.float32)
+            updates, after = opt.update(g, state, x)
+            true = state.memory.even @ hessian @ state.memory.odd
+            return (x + updates, after), true
+
+        x = jnp.zeros(size, jnp.float32)
+        keys = jax.random.split(key, steps)
+        (_, state), true = jax.lax.scan(step, (x, opt.init(x)), keys)
+        sums = state.evidence.pooled
+        away = sums.curvature - jnp.sum(true)
+        return away / sums.curvature_error, away / sums.error_by_terms
+
+    keys = jax.random.split(jax.random.key(0), runs)
+    with jax.numpy_dtype_promotion("standard"):  # for Adam
+        ours, by_terms = jax.jit(jax.vmap(deviation))(keys)
+    assert 0.85 < jnp.std(ours) < 1.15
+    assert abs(jnp.mean(ours)) < 0.25
+    assert (jnp.std(by_terms) < 0.7) == momentum
+
+
 def test_growth_after_the_first_is_limited():
     options = {"target": 0.1, "early_target": 0, "growth": 1.5, "multiplier_max": 1e3}
 
@@ -251,7 +337,7 @@ def test_an_epoch_of_large_gradients_steps_back():
 
 
 def test_bounds_of_the_step_length():
-    sums = MotionSums(*map(jnp.asarray, (2.0, 1.0, 10.0, -3.0, 1.0, 4.0, 1.0)))
+    sums = MotionSums(*map(jnp.asarray, (2.0, 1.0, 10.0, -3.0, 1.0, 4.0, 1, 1, 1)))
 
     def bounds(by="fresh", **changes):
         changed = sums._replace(**{k: jnp.asarray(v) for k, v in changes.items()})
@@ -278,11 +364,11 @@ def test_rule():
         return float(next_multiplier(jnp.asarray(m), *known))
 
     assert after(0.1, 0.0) == 6.0  # by growth
-    assert after(0.1, 0.0, m=1.0, first=True) == pytest.approx(20.0)
+    assert after(0.1, 0.0, m=1.0, first=True) == pytest.approx(30.0)
     assert after(0.1, 0.0, descending=False) == 2.0
     assert after(0.3, 0.0) == 2.0  # dead zone
-    assert after(0.3, 0.0, m=1.0, first=True) == pytest.approx(2 / 0.3)
-    assert after(0.3, 0.0, m=1.0) == after(2.1, 0.0, m=1.0, first=True) == 1.0
+    assert after(0.3, 0.0, m=1.0, first=True) == pytest.approx(3 / 0.3)
+    assert after(0.3, 0.0, m=1.0) == after(3.1, 0.0, m=1.0, first=True) == 1.0
     assert after(3.0, 2.0) == 1.0
     assert after(np.inf, 0.0, descending=False) == 2.0
     assert after(np.inf, 0.0, False, ascending=True) == pytest.approx(1.8)
@@ -322,25 +408,33 @@ def test_the_first_decision_is_made_once():
 def test_noise_is_not_taken_for_descent():
     """At the bottom of a noisy parabola, where D promises descent and there is none."""
     size, steps = 20, 200
-    multipliers = {}
-    for promise in ("fresh", "own"):
+
+    def multipliers(promise):
         opt = ctagd_optax.robust_ct_agd(
             optax.sgd(0.002), steps, promise=promise, correction="none"
         )
 
-        def step(carry, key, opt=opt):
-            x, state = carry
-            g = x + 10 * jax.random.normal(key, (size,), jnp.float32)
-            updates, state = opt.update(g, state, x)
-            return (x + updates, state), None
+        def run(key):
+            def step(carry, key):
+                x, state = carry
+                g = x + 10 * jax.random.normal(key, (size,), jnp.float32)
+                updates, state = opt.update(g, state, x)
+                return (x + updates, state), None
 
-        x = jnp.zeros(size, jnp.float32)
-        keys = jax.random.split(jax.random.key(1), steps)
-        (_, state), _ = jax.lax.scan(step, (x, opt.init(x)), keys)
-        multipliers[promise] = float(1 / state.gamma[0])
-    assert abs(state.info.held[0]) < 0.1
-    assert multipliers["own"] > 5
-    assert multipliers["fresh"] == 1
+            x = jnp.zeros(size, jnp.float32)
+            (_, state), _ = jax.lax.scan(
+                step, (x, opt.init(x)), jax.random.split(key, steps)
+            )
+            return 1 / state.gamma[0], state.info.held[0]
+
+        return jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(1), 40))
+
+    m, held = multipliers("fresh")
+    assert jnp.abs(held).max() < 0.3
+    # One standard error above 0 is descent, which noise is in a sixth of all runs.
+    assert jnp.mean(m > 1) < 0.25
+    assert jnp.max(m) < 4
+    assert jnp.mean(multipliers("own")[0] > 5) > 0.4
 
 
 def test_the_first_epoch_follows_its_evidence():
@@ -463,9 +557,13 @@ def test_vectors_in_the_state(options, vectors):
     assert wide == 2 * (options.get("correction") != "none")
 
 
-@pytest.mark.parametrize("steps", [1, 2, 3])
-def test_short_epochs_hold_back(steps):
-    opt = ctagd_optax.robust_ct_agd(optax.sgd(1e-4), steps, correction="none")
+@pytest.mark.parametrize(
+    ("steps", "options"), [(1, {}), (2, {}), (3, {"evidence_steps": 0}), (3, {})]
+)
+def test_short_epochs_hold_back(steps, options):
+    opt = ctagd_optax.robust_ct_agd(
+        optax.sgd(1e-4), steps, correction="none", **options
+    )
     params = problems.params()
     state = opt.init(params)
     update = jax.jit(opt.update)
@@ -473,7 +571,9 @@ def test_short_epochs_hold_back(steps):
         updates, state = update(jax.grad(problems.loss)(params), state, params)
         params = optax.apply_updates(params, updates)
     assert not any(np.isnan(x).any() for x in state.info)
-    np.testing.assert_array_equal(state.info.multiplier, 1)
+    # One sample in an epoch is a start.
+    alone = steps < 3 or bool(options)
+    np.testing.assert_array_equal(state.info.multiplier > 1, not alone)
     if steps < 3:
         np.testing.assert_array_equal(state.info.step_high, np.inf)
         np.testing.assert_array_equal(state.info.step_low, -np.inf)
@@ -527,6 +627,8 @@ def test_a_step_copies_no_vector():
     [
         ({"pooling": "none"}, "pooling must be one of 'all', 'tensor', 'mix'"),
         ({"aim": "last"}, "aim must be one of 'mean', 'peak'; got 'last'"),
+        ({"errors": "none"}, "errors must be one of 'gradients', 'terms'; got 'none'"),
+        ({"evidence_steps": -1}, "evidence_steps must be at least 0, got -1"),
         ({"promise": "D"}, "promise must be one of 'fresh', 'own'; got 'D'"),
         ({"correction_samples": 0}, "correction_samples must be a whole number of at"),
         (
