@@ -92,19 +92,17 @@ ABLATIONS = {
 }
 
 
+# The robust method with sharper evidence and steps to match.
+BOLD = "errors=gradients,evidence_steps=50,first_threshold=3,target=3"
+
 # Of our robust method, each ingredient left out or changed.
 ROBUST_ABLATIONS = {
     "rule": (
         "robust_sgd:promise=own,target=1,first_threshold=0.5,early_target=0,decay=1,"
-        "multiplier_max=10,errors=terms,evidence_steps=0",
-        "robust_sgd:errors=terms,evidence_steps=0,target=2,first_threshold=2",
+        "multiplier_max=10",
     ),
     "promise": ("robust_sgd:promise=own",),
-    "target": (
-        "robust_sgd:target=1",
-        "robust_sgd:target=2,first_threshold=2",
-        "robust_sgd:target=4,first_threshold=4",
-    ),
+    "target": ("robust_sgd:target=1", "robust_sgd:first_threshold=3,target=3"),
     "aim": ("robust_sgd:aim=mean",),
     "first epoch": (
         "robust_sgd:early_target=0",
@@ -117,8 +115,9 @@ ROBUST_ABLATIONS = {
         "robust_sgd:multiplier_max=40",
     ),
     "pooling": ("robust_sgd:pooling=tensor", "robust_sgd:pooling=mix"),
-    "standard error": ("robust_sgd:confidence=0", "robust_sgd:errors=terms"),
-    "evidence": ("robust_sgd:evidence_steps=0",),
+    "standard error": ("robust_sgd:confidence=0", "robust_sgd:errors=gradients"),
+    "evidence": ("robust_sgd:evidence_steps=50",),
+    "bolder": (f"robust_sgd:{BOLD}",),
     "descent": ("robust_sgd:require_descent=false",),
     "dead zone": ("robust_sgd:first_threshold=0.5", "robust_sgd:threshold=1"),
     "annealing": ("robust_sgd:annealing=linear", "robust_sgd:annealing=none"),

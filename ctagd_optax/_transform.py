@@ -33,6 +33,7 @@ class Step(NamedTuple):
       params: the parameters θ_t at which they were taken.
       updates: the step θ_{t+1} - θ_t that the backbone makes after division by γ_{k,t}.
       gamma: the divisors γ_{k,t}, one per tensor.
+      epoch_gamma: the γ_k that they come from.
     """
 
     epoch: jax.Array
@@ -44,6 +45,7 @@ class Step(NamedTuple):
     params: optax.Params
     updates: optax.Updates
     gamma: Gamma
+    epoch_gamma: Gamma
 
 
 class Method(NamedTuple):
@@ -55,7 +57,8 @@ class Method(NamedTuple):
       divisor: ``divisor(state, fraction, gradients) -> gamma``: the divisors γ_{k,t} of
         this step from the state before it, t / T, and the gradients.
       observe: ``observe(evidence, memory, step, **extra_args) -> evidence``; at step 0
-        the evidence of the last epoch is overwritten, and the memory is zero.
+        the evidence is that of the last epoch, to be overwritten or to go on from, and
+        the memory is zero.
       remember: ``remember(memory, step) -> memory``.
       close: ``close(evidence, step, gamma, info) -> (gamma, correction, info)``, from
         the evidence up to and including ``step``, and the γ and the info of the epoch
@@ -81,7 +84,7 @@ class CTAGDState(NamedTuple):
       finite: for each tensor, whether the last gradient was finite.
       not_finite: for each tensor, gradients of the open epoch that were not finite.
       gamma: for each tensor, the divisor γ_k that the open epoch started with.
-      evidence: what the method gathered in the open epoch.
+      evidence: what the method gathered up to now.
       memory: what the method keeps of the last step; zero at the start of an epoch.
       info: trust figures of the last closed epoch, a :class:`CurvatureInfo` or
         :class:`RobustInfo`.
@@ -130,8 +133,8 @@ def curvature_tuned(
 
     # Jitted, so that an update outside of jit does not compile the cond at every call.
     # Evidence does not come out of the cond, which would copy it at every step; step 0
-    # of the next epoch resets it. Memory does: it overwrites what the evidence was made
-    # from, and the cond orders the two, which saves a copy of the old memory.
+    # of the next epoch starts it anew. Memory does: it overwrites what the evidence was
+    # made from, and the cond orders the two, which saves a copy of the old memory.
     @jax.jit
     def boundary(closing, gamma, info, evidence, memory, step):
         def close():
@@ -200,6 +203,7 @@ def curvature_tuned(
             params=params,
             updates=updates,
             gamma=gamma,
+            epoch_gamma=state.gamma,
         )
         evidence = method.observe(state.evidence, state.memory, step, **extra_args)
 

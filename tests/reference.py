@@ -154,16 +154,16 @@ def robust_ct_agd(
     steps_per_epoch,
     *,
     pooling="all",
-    errors="gradients",
-    evidence_steps=50.0,
+    errors="terms",
+    evidence_steps=0.0,
     promise="fresh",
-    target=3.0,
+    target=2.0,
     early_target=0.7,
     early_growth=1.5,
     aim="peak",
     confidence=1.0,
     require_descent=True,
-    first_threshold=3.0,
+    first_threshold=2.0,
     threshold=0.25,
     growth=3.0,
     decay=0.9,
@@ -244,7 +244,7 @@ def robust_ct_agd(
     peak, k, usual = np.ones(len(backbones)), 0, 0.0
     settled = np.zeros(len(backbones))
     all_updates, multipliers, epochs, epoch = [], [], [], []
-    kept, started = None, np.zeros(len(backbones))
+    kept = None
     for n, (theta, g) in enumerate(zip(thetas, gradients, strict=True)):
         theta = [np.asarray(x, np.float64) for x in theta]
         g = [np.asarray(x, np.float64) for x in g]
@@ -270,16 +270,9 @@ def robust_ct_agd(
         raw = [backbones[i](theta[i], g[i]) for i in tensors]
         updates = [m[i] * raw[i] for i in tensors]
         epoch.append((theta, g, raw, m, square))
-        if t == 0:
-            # What was seen before counts as far as the multiplier stayed.
-            same = np.isclose(m, started, rtol=1e-6)
-            kept = kept and [
-                x * (same if x.shape[1] > 1 else same.all())[..., None] for x in kept
-            ]
-            started = m
 
         if closing[n] if closing is not None else t == steps_per_epoch - 1:
-            judged, moved = [], np.zeros(len(backbones))
+            judged, moved, before = [], np.zeros(len(backbones)), peak
             evidence = _pooled(_motion(epoch, tensors), pooling, kept)
             for use in evidence:
                 high, low, descends, ascends = judge(use, peak)
@@ -343,7 +336,11 @@ def robust_ct_agd(
                 }
             )
             lasting = np.exp(-len(epoch) / evidence_steps) if evidence_steps else 0
-            kept = [lasting * use for use in evidence]
+            same = peak == before
+            kept = [
+                lasting * (same if use.shape[1] > 1 else same.all())[..., None] * use
+                for use in evidence
+            ]
             k, epoch = k + 1, []
         all_updates.append(updates)
         multipliers.append(peak)

@@ -120,7 +120,7 @@ def compare(history, backbone, steps_per_epoch, switches, options, closing=None)
 
         def noise(k, t, i=i, tensor=tensor):
             dtype = jnp.float64 if tensor.dtype == jnp.float64 else jnp.float32
-            step = ctagd_optax.Step(k, t, *[None] * 7)
+            step = ctagd_optax.Step(k, t, *[None] * 8)
             like = jax.ShapeDtypeStruct(tensor.shape, dtype)
             return switches["noise_std"] * np.asarray(quotient_noise(0, step, i, like))
 

@@ -101,7 +101,7 @@ def test_a_rotated_quadratic_biases_the_secant():
 
 def test_noise_has_the_stated_law_and_is_repeatable():
     like = jnp.zeros(20_000, jnp.float32)
-    step = ctagd_optax.Step(2, 3, *[None] * 7)
+    step = ctagd_optax.Step(2, 3, *[None] * 8)
     noise = quotient_noise(0, step, 1, like)
     assert abs(float(noise.mean())) < 0.03
     assert abs(float(noise.std()) - 1) < 0.02
