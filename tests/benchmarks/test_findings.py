@@ -244,6 +244,36 @@ def test_the_robust_method(folder):
     assert findings.ROBUST_INGREDIENTS.keys() == experiments.ROBUST_ABLATIONS.keys()
 
 
+def test_the_bolder_variant(folder):
+    bold = f"robust_sgd:{experiments.BOLD}"
+    results = comparison(
+        sgd=("backbone", run(0.5, 0.9)),
+        sawtooth_control=("control", run(0.8, 0.9)),
+        robust_sgd=("ours", run(0.5, 0.9, gamma_min=[0.25, 0.5])),
+        lion=("peer", run(0.5, 0.5)),
+        **{bold: ("ours", run(0.9, 0.8, gamma_min=[0.25, 0.5]))},
+    )
+    path = folder / "compare" / "digits_mlp"
+    write(path, results, dict.fromkeys(results["arms"], 1.0))
+    names = {**sweeps.arms(bold, [1.0])[0], "chance": "lion"}
+    cell = sweeps.cell({**results, "steps_per_epoch": 5, "epochs": 2}, names)
+    path = folder / "sweep" / "robust_sgd_bolder" / "digits_mlp" / "sweep.json"
+    path.parent.mkdir(parents=True)
+    found = {"workload": "digits_mlp", "method": bold, "seeds": [0]}
+    path.write_text(json.dumps({**found, "cells": [cell]}))
+
+    text = findings.page(folder)
+    variant = section(text, "Is a bolder variant better?")
+    assert variant.count("| `digits_mlp` | 2.0 | 2.0 | 1.0 |") == 2
+    assert "| `sgd` | `sgd` | 1.00 | 0.50 | 1.00 | 0.50 |" in variant
+    assert "| `sgd` | `robust_sgd` | 1.00 | 0.50 | 1.00 | 0.50 |" in variant
+    assert f"### `{bold}` on digits_mlp" in text
+    goals = section(text, "Which of its goals does the robust method reach?")
+    assert "robust_sgd" in goals
+    assert "sweep" not in goals
+    assert experiments.BOLD not in goals
+
+
 def test_ratios_of_runs_that_never_arrive(folder):
     for name, curve in (("a", (0.9, 0.9)), ("b", (0.1, 0.1))):
         results = comparison(
