@@ -834,7 +834,7 @@ def _bolder(found: list[Comparison]) -> str:
         f"`{experiments.BOLD}` takes the standard error of the curvature by gradients "
         "instead of terms, lets the evidence of short epochs add up while m stays, and "
         "grows to three Newton steps instead of two. It came of a run on Cora, whose "
-        "figures showed that noise of gradients which terms share was counted twice, "
+        "figures showed that noise which terms share and cancel was counted twice, "
         "and that few samples an epoch never add up, so that m stayed at 3. The target "
         "was chosen among 2, 3 and 4 by validation accuracy and training loss of ten "
         "MLPs for digits and Fashion-MNIST at five learning rates. Epochs to where the "

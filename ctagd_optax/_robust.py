@@ -412,10 +412,10 @@ def robust_ct_agd(
         evidence that lasts.
       pooling: "all" judges all tensors by one step length, "tensor" each by its own,
         "mix" takes the geometric mean of the two decisions.
-      errors: "terms" takes :math:`\mathrm{SE}` as above, "gradients" by gradients, as
-        below, which is smaller with momentum.
-      evidence_steps: in how many steps evidence loses weight by a factor of :math:`e`,
-        as below; 0 begins every epoch anew.
+      errors: what :math:`\mathrm{SE}` is the root of: "terms" takes the squares of the
+        terms, "gradients" the smaller of both sums.
+      evidence_steps: :math:`s`, in how many steps evidence loses weight by a factor of
+        :math:`e`; 0 begins every epoch anew.
       promise: what a step's length is measured by: "fresh" is :math:`P`, "own" is
         :math:`D`, which is bolder the noisier the gradients are, and not safe.
       target: the step length :math:`q^+` to grow to, in units of a Newton step.
