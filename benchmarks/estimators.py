@@ -119,6 +119,7 @@ def epoch(
             params=run.params,
             updates=update,
             gamma=jnp.ones((1,)),
+            epoch_gamma=jnp.ones((1,)),
         )
         extra = {
             "grad_fn": lambda x: jax.grad(loss)(x, sample),
