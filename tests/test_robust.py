@@ -63,6 +63,13 @@ def replay(options, *, learning_rate=0.02, steps=4 * T, noise=0.1, closing=None)
     return epochs
 
 
+def rotated_hessian(size):
+    rng = np.random.default_rng(0)
+    basis = np.linalg.qr(rng.standard_normal((size, size)))[0]
+    hessian = basis @ np.diag(np.geomspace(0.1, 10, size)) @ basis.T
+    return jnp.asarray(hessian, jnp.float32)
+
+
 @pytest.mark.parametrize(
     ("options", "corrected"),
     [
@@ -244,10 +251,7 @@ def test_evidence_that_overflowed_does_not_last():
 def test_the_standard_error_is_that_of_the_curvature(backbone, steps, momentum):
     """By terms it is too large with momentum, as they share gradients."""
     size, runs = 30, 300
-    rng = np.random.default_rng(0)
-    basis = np.linalg.qr(rng.standard_normal((size, size)))[0]
-    hessian = basis @ np.diag(np.geomspace(0.1, 10, size)) @ basis.T
-    hessian = jnp.asarray(hessian, jnp.float32)
+    hessian = rotated_hessian(size)
     opt = ctagd_optax.robust_ct_agd(
         backbone,
         steps,
@@ -355,11 +359,8 @@ def test_it_does_nothing_where_nothing_is_clear():
 
 
 def test_noise_does_not_bias_the_curvature():
-    rng = np.random.default_rng(0)
     size, steps = 30, 20_000
-    basis = np.linalg.qr(rng.standard_normal((size, size)))[0]
-    hessian = basis @ np.diag(np.geomspace(0.1, 10, size)) @ basis.T
-    hessian = jnp.asarray(hessian, jnp.float32)
+    hessian = rotated_hessian(size)
     opt = ctagd_optax.robust_ct_agd(
         optax.sgd(0.01, momentum=0.85),
         steps,
