@@ -63,11 +63,25 @@ def replay(options, *, learning_rate=0.02, steps=4 * T, noise=0.1, closing=None)
     return epochs
 
 
-def rotated_hessian(size):
+def noisy_epoch(opt, steps, key, size=30):
+    """The sums of an epoch on a rotated quadratic with noise, and the true N."""
     rng = np.random.default_rng(0)
     basis = np.linalg.qr(rng.standard_normal((size, size)))[0]
     hessian = basis @ np.diag(np.geomspace(0.1, 10, size)) @ basis.T
-    return jnp.asarray(hessian, jnp.float32)
+    hessian = jnp.asarray(hessian, jnp.float32)
+
+    def step(carry, key):
+        x, state = carry
+        g = hessian @ x + jax.random.normal(key, (size,), jnp.float32)
+        updates, after = opt.update(g, state, x)
+        # The order of the two does not matter to a symmetric form.
+        true = state.memory.even @ hessian @ state.memory.odd
+        return (x + updates, after), true
+
+    x = jnp.zeros(size, jnp.float32)
+    keys = jax.random.split(key, steps)
+    (_, state), true = jax.lax.scan(step, (x, opt.init(x)), keys)
+    return state.evidence.pooled, jnp.sum(true)
 
 
 @pytest.mark.parametrize(
@@ -250,8 +264,6 @@ def test_evidence_that_overflowed_does_not_last():
 )
 def test_the_standard_error_is_that_of_the_curvature(backbone, steps, momentum):
     """By terms it is too large with momentum, as they share gradients."""
-    size, runs = 30, 300
-    hessian = rotated_hessian(size)
     opt = ctagd_optax.robust_ct_agd(
         backbone,
         steps,
@@ -262,21 +274,11 @@ def test_the_standard_error_is_that_of_the_curvature(backbone, steps, momentum):
     )
 
     def deviation(key):
-        def step(carry, key):
-            x, state = carry
-            g = hessian @ x + jax.random.normal(key, (size,), jnp.float32)
-            updates, after = opt.update(g, state, x)
-            true = state.memory.even @ hessian @ state.memory.odd
-            return (x + updates, after), true
-
-        x = jnp.zeros(size, jnp.float32)
-        keys = jax.random.split(key, steps)
-        (_, state), true = jax.lax.scan(step, (x, opt.init(x)), keys)
-        sums = state.evidence.pooled
-        away = sums.curvature - jnp.sum(true)
+        sums, true = noisy_epoch(opt, steps, key)
+        away = sums.curvature - true
         return away / sums.curvature_error, away / sums.error_by_terms
 
-    keys = jax.random.split(jax.random.key(0), runs)
+    keys = jax.random.split(jax.random.key(0), 300)
     with jax.numpy_dtype_promotion("standard"):  # for Adam
         ours, by_terms = jax.jit(jax.vmap(deviation))(keys)
     assert 0.85 < jnp.std(ours) < 1.15
@@ -359,29 +361,16 @@ def test_it_does_nothing_where_nothing_is_clear():
 
 
 def test_noise_does_not_bias_the_curvature():
-    size, steps = 30, 20_000
-    hessian = rotated_hessian(size)
+    steps = 20_000
     opt = ctagd_optax.robust_ct_agd(
         optax.sgd(0.01, momentum=0.85),
         steps,
         first_threshold=0.0,
         correction="none",
     )
-
-    def step(carry, key):
-        x, state = carry
-        g = hessian @ x + jax.random.normal(key, (size,), jnp.float32)
-        updates, after = opt.update(g, state, x)
-        # The order of the two does not matter to a symmetric form.
-        true = state.memory.even @ hessian @ state.memory.odd
-        return (x + updates, after), true
-
-    x = jnp.zeros(size, jnp.float32)
-    keys = jax.random.split(jax.random.key(0), steps)
-    (_, state), true = jax.lax.scan(step, (x, opt.init(x)), keys)
-    sums = state.evidence.pooled
+    sums, true = noisy_epoch(opt, steps, jax.random.key(0))
     error = float(sums.curvature_error[0])
-    np.testing.assert_allclose(sums.curvature, jnp.sum(true), atol=3 * error)
+    np.testing.assert_allclose(sums.curvature, true, atol=3 * error)
     assert sums.curvature > 5 * error
 
 
