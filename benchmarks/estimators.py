@@ -8,8 +8,13 @@ estimate changes where the path goes. The measure is the median over coordinates
 draws of |log10(ĥ / h)|. An estimate is first clamped to [0.01, 100], as CT-AGD does,
 and one without evidence counts as 0, so as the lower bound. The true h is the diagonal
 of the noise-free Hessian at the epoch's last point, where CT-AGD uses it; only
-coordinates whose h lies within the clamp are measured. A control knows nothing of any
-coordinate, but the median of the true h over all of them.
+coordinates whose h lies within the clamp are measured.
+
+One control knows nothing of any coordinate, but the median of the true h over all of
+them. The other, where gradients have noise, has everything but chance: the path itself
+follows that noise, so what gradients change by along it, over steps, tends to
+(HC)_ii / C_ii with C the covariance of the noise, however many samples there are. That
+is H_ii only if C is diagonal; of a network, it is not.
 
 There are three problems:
 
@@ -52,6 +57,7 @@ ESTIMATORS: dict[str, ctagd_optax.CurvatureEstimator] = {
     "hutchinson()": ctagd_optax.hutchinson(),
 }
 CONTROL = "the true median"
+LIMIT = "along the noise"
 CLAMP = 1e-2, 1e2
 EPS = 1e-3
 LEARNING_RATE = 1e-2
@@ -98,13 +104,25 @@ def settle(loss: Callable, run: Run, momentum: Any, samples: Any) -> Run:
 
 def epoch(
     loss: Callable,
-    diagonal: Callable,
+    curvature: Callable,
     run: Run,
     momentum: Any,
     samples: Any,
     lengths: Sequence[int],
 ) -> list[dict[str, Errors]]:
-    """Errors of every estimator after an epoch of each length."""
+    """Errors of every estimator after an epoch of each length.
+
+    Args:
+      loss: of parameters and a sample.
+      curvature: of parameters: the Hessian, and the covariance of gradients' noise.
+      run: where the epoch starts.
+      momentum: SGD's.
+      samples: one a step.
+      lengths: of epochs, from short to long.
+
+    Returns:
+      For each length, the errors by estimator and control.
+    """
 
     def step(carry, sample):
         t, run, states = carry
@@ -140,11 +158,13 @@ def epoch(
     for begin, end in zip((0, *lengths[:-1]), lengths, strict=True):
         part = jax.tree.map(lambda x, b=begin, e=end: x[b:e], samples)
         carry, _ = jax.lax.scan(step, carry, part)
-        truth = diagonal(carry[1].params)
+        hessian, covariance = curvature(carry[1].params)
+        truth = jnp.diag(hessian)
         estimates = {
             name: e.estimate(carry[2][name][0], EPS) for name, e in ESTIMATORS.items()
         }
         estimates[CONTROL] = control(truth)
+        estimates[LIMIT] = limit(hessian, covariance)
         found.append({name: measure(e, truth) for name, e in estimates.items()})
     return found
 
@@ -152,10 +172,21 @@ def epoch(
 def control(truth: jax.Array) -> ctagd_optax.CurvatureEstimate:
     """The median of the coordinates that are measured, for each of them."""
     median = jnp.nanmedian(jnp.where(_measured(truth), truth, jnp.nan))
+    return _exactly(jnp.full_like(truth, median))
+
+
+def limit(hessian: jax.Array, covariance: jax.Array) -> ctagd_optax.CurvatureEstimate:
+    """What an endless path along the noise would show; NaN where there is no noise."""
+    own = jnp.diag(covariance)
+    along = jnp.sum(hessian * covariance, axis=1)
+    return _exactly(jnp.where(own > 0, along / jnp.where(own > 0, own, 1), jnp.nan))
+
+
+def _exactly(value: jax.Array) -> ctagd_optax.CurvatureEstimate:
     return ctagd_optax.CurvatureEstimate(
-        value=jnp.full_like(truth, median),
-        observed=jnp.ones_like(truth, bool),
-        standard_error=jnp.zeros_like(truth),
+        value=value,
+        observed=jnp.ones_like(value, bool),
+        standard_error=jnp.zeros_like(value),
     )
 
 
@@ -194,7 +225,8 @@ def quadratic(settled: bool, draws: int, lengths: Sequence[int]) -> list[dict]:
                 loss, run, momentum, jax.random.normal(keys[2], (longest, size))
             )
         samples = jax.random.normal(keys[3], (longest, size))
-        return epoch(loss, lambda _: jnp.diag(hessian), run, momentum, samples, lengths)
+        curvature = hessian, noise**2 * jnp.eye(size)
+        return epoch(loss, lambda _: curvature, run, momentum, samples, lengths)
 
     over_draws = jax.vmap(draw, in_axes=(0, None, None))
     over_noises = jax.vmap(over_draws, in_axes=(None, 0, None))
@@ -243,13 +275,17 @@ def network(batch: int, draws: int, lengths: Sequence[int]) -> list[dict]:
             optax.softmax_cross_entropy_with_integer_labels(logits, labels[sample])
         )
 
-    def diagonal(vector):
+    def curvature(vector):
         gradient = functools.partial(jax.grad(loss), sample=everything)
 
-        def entry(direction):
-            return direction @ jax.jvp(gradient, (vector,), (direction,))[1]
+        def row_of(direction):
+            return jax.jvp(gradient, (vector,), (direction,))[1]
 
-        return jax.lax.map(entry, jnp.eye(vector.size), batch_size=32)
+        hessian = jax.lax.map(row_of, jnp.eye(vector.size), batch_size=32)
+        if batch == len(everything):
+            return hessian, jnp.zeros_like(hessian)
+        each = jax.vmap(jax.grad(loss), in_axes=(None, 0))(vector, everything[:, None])
+        return hessian, jnp.cov(each, rowvar=False) / batch
 
     def samples(key):
         if batch == len(everything):
@@ -262,7 +298,7 @@ def network(batch: int, draws: int, lengths: Sequence[int]) -> list[dict]:
         params, _ = ravel_pytree(start(keys[0]))
         run = Run(params, jnp.zeros_like(params))
         run = settle(loss, run, momentum, samples(keys[1]))
-        return epoch(loss, diagonal, run, momentum, samples(keys[2]), lengths)
+        return epoch(loss, curvature, run, momentum, samples(keys[2]), lengths)
 
     rows = []
     for momentum in MOMENTA:
@@ -281,7 +317,8 @@ def row(
     problem: str, noise: float, momentum: float, length: int, errors: dict[str, Errors]
 ) -> dict:
     """One row of the results: a condition, and the figures of every estimator."""
-    some = np.asarray(next(iter(errors.values())).log10)
+    some = np.asarray(errors[CONTROL].log10)
+    controls = [CONTROL] + [LIMIT] * bool(np.isfinite(errors[LIMIT].log10).any())
     return {
         "problem": problem,
         "noise": noise,
@@ -290,7 +327,7 @@ def row(
         "coordinates": int(np.isfinite(some).sum()),
         "error": {
             name: round(float(np.nanmedian(errors[name].log10)), 3)
-            for name in (*ESTIMATORS, CONTROL)
+            for name in (*ESTIMATORS, *controls)
         },
         "covered": {
             name: round(float(np.nanmean(errors[name].covered)), 3)

@@ -3,11 +3,12 @@
 import json
 import pathlib
 import re
+import statistics
 
 from flax import nnx
 
 from benchmarks import findings, tables
-from benchmarks.estimators import CONTROL
+from benchmarks.estimators import CONTROL, LIMIT
 from benchmarks.models import parameter_count
 from benchmarks.workloads import WORKLOADS, Workload
 from ctagd_optax import testbed
@@ -82,26 +83,22 @@ def estimators() -> str:
     """Accuracy of the estimators at the paper's momentum, and against the secant."""
     conditions = json.loads((RESULTS / "estimators.json").read_text())["rows"]
     rows = [row for row in conditions if row["momentum"] == 0.85]
-    short = [row for row in rows if row["steps"] < 100]
-    rows = [row for row in rows if row["steps"] >= 100]
+    long = [row for row in rows if row["steps"] >= 100]
+    noisy = [row for row in rows if row["noise"] not in (0, 1797)]
 
     def cell(name: str, problem: str, noise: float) -> str:
         return " / ".join(
-            f"{row['error'][name]:.2f}"
-            for row in rows
+            f"{row['error'][name]:.2f}" if name in row["error"] else tables.NOTHING
+            for row in long
             if (row["problem"], row["noise"]) == (problem, noise)
         )
 
-    def times(name: str, problems: tuple[str, ...], rows: list[dict] = rows) -> str:
-        ratios = [
-            row["error"]["secant()"] / row["error"][name]
-            for row in rows
-            if row["problem"] in problems and row["noise"] not in (0, 1797)
-        ]
+    def times(name: str, rows: list[dict]) -> str:
+        ratios = [row["error"]["secant()"] / row["error"][name] for row in rows]
         enough = sum(ratio >= 3 for ratio in ratios)
         return (
-            f"{min(ratios):.1f} to {max(ratios):.1f} times (at least 3 in {enough} of "
-            f"{len(ratios)} conditions)"
+            f"{statistics.median(ratios):.1f} ({min(ratios):.1f} to "
+            f"{max(ratios):.1f}), {enough} of {len(ratios)}"
         )
 
     def shrinking(name: str) -> str:
@@ -119,34 +116,42 @@ def estimators() -> str:
         },
         **{f"network, batch {batch}": ("network", batch) for batch in (1797, 64, 8)},
     }
+    names = dict.fromkeys(name for row in long for name in row["error"])
     table = tables.markdown(
         {
-            "estimator": name if name == CONTROL else f"`{name}`",
+            "estimator": name if name in (CONTROL, LIMIT) else f"`{name}`",
             **{title: cell(name, *where) for title, where in columns.items()},
         }
-        for name in rows[0]["error"]
+        for name in names
     )
-    steps = " / ".join(str(n) for n in sorted({row["steps"] for row in rows}))
-    against = "; ".join(
-        f"`{name}` {times(name, ('quadratic', 'settled'))}, on the network "
-        f"{times(name, ('network',))}"
-        for name in ("instrumental()", "regression()", "same_batch()")
-    )
-    early = "; ".join(
-        f"`{name}` {times(name, ('quadratic', 'settled'), short)}, on the network "
-        f"{times(name, ('network',), short)}"
-        for name in ("instrumental()", "regression()")
+    groups = {
+        f"{title}, {length}": [
+            row
+            for row in noisy
+            if (row["problem"] == "network") == (title == "network")
+            and (row["steps"] >= 100) == (length == "100 or 400 steps")
+        ]
+        for title in ("quadratics", "network")
+        for length in ("100 or 400 steps", "10 steps")
+    }
+    against = tables.markdown(
+        {
+            "estimator": f"`{name}`",
+            **{title: times(name, group) for title, group in groups.items()},
+            "all": times(name, noisy),
+        }
+        for name in ("instrumental()", "regression()", "same_batch()", "hutchinson()")
     )
     return (
-        f"{table}\n\nMedian |log10(ĥ / h)| of the clamped diagonal after {steps} steps "
-        "of SGD with momentum 0.85: on rotated quadratics, far from the minimum, and "
-        "on a small network's true Hessian. An estimate without evidence counts as "
-        "λ_min = 0.01. How much smaller the error is than that of `secant()` where "
-        f"there is noise, on quadratics far from the minimum and near it: {against}. "
-        f"After {', '.join(str(n) for n in sorted({row['steps'] for row in short}))} "
-        f"steps, on quadratics: {early}. Of {len(conditions)} conditions of all "
-        "momenta, to lean on the tensor makes the error smaller and larger, by over "
-        f"0.005, in {shrinking('instrumental')} and {shrinking('regression')}."
+        f"{table}\n\nMedian |log10(ĥ / h)| of the clamped diagonal after 100 / 400 "
+        "steps of SGD with momentum 0.85: on rotated quadratics, far from the minimum, "
+        "and on a small network's true Hessian. An estimate without evidence counts as "
+        "λ_min = 0.01. How many times smaller the error is than that of `secant()` "
+        "where there is noise, on quadratics far from the minimum and near it: the "
+        "median over the conditions, the range, and in how many of them it is at least "
+        f"3:\n\n{against}\n\nOf {len(conditions)} conditions of all momenta, to lean "
+        "on the tensor makes the error smaller and larger, by over 0.005, in "
+        f"{shrinking('instrumental')} and {shrinking('regression')}."
     )
 
 

@@ -71,6 +71,10 @@ def regression(
     they walk as noise pushes them, and the mean gradient holds noise that they have
     answered to, which adds about one over :math:`N` times the learning rate (and times
     one minus the momentum). An infinite window is the plain regression over the epoch.
+    In networks noise follows the Hessian, which turns this around: in the long run
+    their parameters spread more alike in all directions, so that long windows come
+    closer to :math:`H_{ii}`, while short ones see the curvature along the noise, which
+    is larger.
 
     The mean gradient :math:`\bar g` doubles as :func:`ct_agd`'s average gradient
     :math:`\tilde g`, which then needs no vector of its own. With linear weights and an

@@ -35,6 +35,19 @@ def test_unbiased_by_noise_and_its_standard_error_is_calibrated(steps):
     )
 
 
+@pytest.mark.parametrize("level", [0.01, 10.0])
+def test_the_level_of_noise_cancels_in_the_standard_error(level):
+    noise = level * jax.random.normal(jax.random.key(0), (400, 500))
+    found = problems.estimate(
+        ctagd_optax.instrumental(shrink=False),
+        jnp.zeros(500),
+        noise,
+        noisy(jnp.full((500,), 2.0)),
+    )
+    formula = (1 - 0.85) / (0.85 * 0.01) * np.sqrt(2 * (1 + 0.85) / 400)
+    np.testing.assert_allclose(np.median(found.standard_error), formula, rtol=0.15)
+
+
 def test_without_momentum_the_standard_error_tells_that_the_value_is_worthless():
     curvature = jnp.full((500,), 2.0)
     noise = jax.random.normal(jax.random.key(0), (100, 500))

@@ -57,6 +57,26 @@ def test_the_control_is_the_median_of_what_is_measured():
     np.testing.assert_allclose(errors, wanted, rtol=1e-5)
 
 
+def test_the_limit_is_what_an_endless_path_along_the_noise_shows():
+    hessian = jnp.asarray([[2.0, 1.0], [1.0, 4.0]])
+    covariance = jnp.asarray([[1.0, 0.5], [0.5, 2.0]])
+    rng = np.random.default_rng(0)
+    steps = rng.multivariate_normal(np.zeros(2), covariance, 200_000)
+    seen = np.sum(steps * (steps @ hessian), axis=0) / np.sum(steps**2, axis=0)
+    found = estimators.limit(hessian, covariance).value
+    np.testing.assert_allclose(found, seen, rtol=0.01)
+    np.testing.assert_allclose(found, [2.5, 4.25])
+
+
+def test_the_limit_is_the_diagonal_if_noise_is_alike_and_none_without_it(monkeypatch):
+    monkeypatch.setattr(estimators, "ESTIMATORS", {})
+    monkeypatch.setattr(estimators, "MOMENTA", (0.85,))
+    monkeypatch.setattr(estimators, "NOISES", (0.0, 1.0))
+    without, alike = estimators.quadratic(settled=False, draws=2, lengths=[4])
+    assert set(without["error"]) == {estimators.CONTROL}
+    assert alike["error"][estimators.LIMIT] == 0
+
+
 def test_short_run(tmp_path, monkeypatch):
     out = tmp_path / "estimators.json"
     few = {"same_batch()": ctagd_optax.same_batch()}
@@ -75,8 +95,12 @@ def test_short_run(tmp_path, monkeypatch):
         for steps in (4, 8)
     ]
     assert all(row["coordinates"] for row in rows)
-    assert all(set(row["error"]) == {*few, estimators.CONTROL} for row in rows)
-    assert all(0 < error < 4 for row in rows for error in row["error"].values())
+    names = {*few, estimators.CONTROL, estimators.LIMIT}
+    assert all(set(row["error"]) == names for row in rows)
+    assert all(0 <= error < 4 for row in rows for error in row["error"].values())
+    assert all(row["error"]["same_batch()"] > 0 for row in rows)
+    # A network's noise is not alike in all directions.
+    assert all(row["error"][estimators.LIMIT] > 0.05 for row in rows[-2:])
 
 
 def test_bad_lengths(monkeypatch, capsys):
