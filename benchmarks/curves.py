@@ -216,6 +216,24 @@ def epochs_to_ends(
     ]
 
 
+def epochs_to_backbone(
+    results: dict[str, Any], name: str, measure: str = "accuracy"
+) -> dict[int, float]:
+    """By seed, an arm's epochs to where its bare backbone ends.
+
+    Args:
+      results: the comparison.
+      name: of the arm.
+      measure: see :func:`epochs_to_ends`.
+
+    Returns:
+      The epochs; NaN where the comparison has no such backbone.
+    """
+    runs = results["arms"][name]["runs"]
+    epochs = epochs_to_ends(runs, _bare(results, name), measure)
+    return {run["seed"]: each for run, each in zip(runs, epochs, strict=True)}
+
+
 def saving(epochs: float, reference: float) -> float:
     """Epochs saved against a reference, in % of the reference's.
 
@@ -324,7 +342,11 @@ def summary(
     rows = []
     for name, arm in results["arms"].items():
         runs = arm["runs"]
-        against, bare = references(results, name), _bare(results, name)
+        against = references(results, name)
+        to_end, to_loss = (
+            list(epochs_to_backbone(results, name, measure).values())
+            for measure in ("accuracy", "train_loss")
+        )
         row = {
             "arm": name,
             "role": arm["role"],
@@ -336,8 +358,8 @@ def summary(
             "missed": sum(map(math.isinf, epochs[name])),
             "fell_back": sum(falls_back(threshold, run) for run in runs),
             **_spread("epochs_to_final", [epochs_to_final(run) for run in runs]),
-            **_spread("epochs_to_backbone", epochs_to_ends(runs, bare)),
-            **_spread("epochs_to_loss", epochs_to_ends(runs, bare, "train_loss")),
+            **_spread("epochs_to_backbone", to_end),
+            **_spread("epochs_to_loss", to_loss),
         }
         for what in ("backbone", "tuned", "control"):
             other = epochs.get(against.get(what, ""), [])

@@ -210,6 +210,22 @@ def ratios(
     ]
 
 
+def by_seed(
+    found: dict[str, Any], what: str = "method", over: str = "backbone"
+) -> list[list[tuple[float, float]]]:
+    """For each cell, the epochs of two arms seed by seed, ∞ where one never arrives."""
+    return [
+        [
+            (math.inf if own is None else own, math.inf if theirs is None else theirs)
+            for own, theirs in zip(
+                cell["reached"][what], cell["reached"][over], strict=True
+            )
+        ]
+        for cell in found["cells"]
+        if cell["reached"][what] is not None
+    ]
+
+
 def _mean(counts: list[int | None] | None) -> float:
     if counts is None or None in counts:
         return math.inf

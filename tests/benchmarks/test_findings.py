@@ -239,7 +239,9 @@ def test_the_robust_method(folder):
     assert "| guard | `robust_sgd:guard=1000000000` | ∞ | ∞ |" in changed
     goals = section(text, "Which of its goals does the robust method reach?")
     assert goals.startswith("6 of 6. ")
-    assert "| sooner than the sawtooth, median, by training loss | `rob" in goals
+    assert "| `robust_sgd` | 0.50 | yes | 0.50 to 0.50 | 1.00 |" in goals
+    assert "by training loss | `robust_sgd` | 0.50 | yes | 0.50 to 0.50 | – |" in goals
+    assert "1 cells of its sweep | 0.50 | yes | 0.50 to 0.50 | ∞ |" in goals
     assert "| never diverges where bare does not | `robust_sgd`, 1 cells" in goals
     assert findings.ROBUST_INGREDIENTS.keys() == experiments.ROBUST_ABLATIONS.keys()
 
@@ -270,7 +272,7 @@ def test_the_bolder_variant(folder):
     assert f"### `{bold}` on digits_mlp" in text
     goals = section(text, "Which of its goals does the robust method reach?")
     assert "robust_sgd" in goals
-    assert "sweep" not in goals
+    assert "of its sweep" not in goals
     assert experiments.BOLD not in goals
 
 
@@ -290,6 +292,44 @@ def test_ratios_of_runs_that_never_arrive(folder):
     assert "| `robust_sgd` | `sawtooth_control` | 0.00 | 0.00 | 1 of 1 |" in table
 
 
+def test_redrawn_seeds():
+    # One workload is certain, one depends on the seeds, one never has both arrive.
+    certain, open_, never = (
+        [(1.0, 2.0)] * 3,
+        [(1.0, 2.0), (4.0, 2.0)],
+        [(9.0, math.inf)],
+    )
+    assert findings._redrawn([certain], max) == "0.50 to 0.50"
+    assert findings._redrawn([certain, open_], max) == "0.50 to 2.00"
+    assert findings._redrawn([certain, open_], min) == "0.50 to 0.50"
+    assert findings._redrawn([certain, never], min) == "0.00 to 0.00"
+    assert findings._redrawn([[(math.inf, math.inf)], [(math.nan, 1.0)]], max) == "–"
+    assert findings._redrawn([], max) == "–"
+    # Half of the draws of two seeds hold one that never arrives.
+    assert findings._redrawn([[(math.inf, 2.0), (2.0, 2.0)]], max) == "1.00 to ∞"
+
+
+def test_epochs_by_seed_pair_the_seeds_that_both_arms_have(folder):
+    results = comparison(
+        sgd=("backbone", run(0.5, 0.9)),
+        sawtooth_control=("control", run(0.5, 0.9)),
+        robust_sgd=("ours", run(0.9, 0.9)),
+    )
+    arms = results["arms"]
+    [run_of_sgd] = arms["sgd"]["runs"]
+    arms["sgd"]["runs"].append({**run_of_sgd, "seed": 1})
+    [ours] = arms["robust_sgd"]["runs"]
+    arms["robust_sgd"]["runs"].insert(0, {**ours, "accuracy": [0.1, 0.9], "seed": 1})
+    path = folder / "compare" / "digits_mlp"
+    write(path, results, dict.fromkeys(arms, 1.0))
+    found = findings.read(folder / "compare")
+    pairs = findings._by_seed(found, "robust_sgd", "sgd", "accuracy")
+    assert pairs == [[(2, 2), (1, 2)]]
+    pairs = findings._by_seed(found, "robust_sgd", "sawtooth_control", "accuracy")
+    assert pairs == [[(1, 2)]]
+    assert findings._by_seed(found, "robust_sgd", "adam", "accuracy") == []
+
+
 def test_goals(folder):
     changes = {
         "64": {"robust_sgd": [[-0.1, 0.002]], "ct_sgd": [[9.0]]},
@@ -298,7 +338,7 @@ def test_goals(folder):
     path = folder / "corrections.json"
     found = json.loads(path.read_text())
     path.write_text(json.dumps({**found, "changes": changes}))
-    assert [goal[1:] for goal in findings._goals_of_safety(folder)] == [
+    assert [goal[1:5] for goal in findings._goals_of_safety(folder)] == [
         ("`robust_sgd`", 0.5, pytest.approx(0.05), "50 %"),
         ("`robust_sgd`", math.inf, pytest.approx(0.005), "inf %"),
     ]
@@ -313,7 +353,7 @@ def test_goals(folder):
         "steps": {"1000": {"milliseconds": milliseconds}},
     }
     size = "1,000 parameters"
-    assert [goal[1:] for goal in findings._goals_of_cost(measured)] == [
+    assert [goal[1:5] for goal in findings._goals_of_cost(measured)] == [
         ("`robust_ct_agd`", 5.0, 5, "5"),
         *(
             (

@@ -68,6 +68,9 @@ def test_epochs_to_where_the_backbone_ends():
     assert sweeps.ratios({"cells": [found]}, "chance") == [math.inf]
     assert sweeps.ratios({"cells": [found]}, over="control") == [0]
     assert sweeps.ratios({"cells": [found]}, "control", "chance") == []
+    assert sweeps.by_seed({"cells": [found]}, over="control") == [
+        [(1, math.inf), (2, 1)]
+    ]
     assert sweeps.loss_at_end(found) == pytest.approx(0)
     assert found["multipliers"] == [[1, 4], [0.5, 1]]
     idle, shorter = (
@@ -115,6 +118,7 @@ def test_runs_that_diverge():
     )
     assert found["reached"]["method"] is None
     assert sweeps.ratios({"cells": [found]}) == []
+    assert sweeps.by_seed({"cells": [found]}) == []
     [row] = sweeps.rows({"cells": [found], "seeds": [0]})
     assert row["its end, %"] == row["epochs to it: method"] == "–"
 
