@@ -53,7 +53,7 @@ def get_annealing(annealing: str | Annealing) -> Annealing:
     """
     if callable(annealing):
         return annealing
-    if annealing not in _BY_NAME:
+    if not isinstance(annealing, str) or annealing not in _BY_NAME:
         raise ValueError(
             f"annealing must be a function or one of {', '.join(map(repr, _BY_NAME))}; "
             f"got {annealing!r}"

@@ -36,8 +36,8 @@ def check_dtype(name: str, dtype: DTypeLike | None) -> None:
 
 
 def concrete(name: str, value: Any) -> float | None:
-    """The number, or None where it is traced or a schedule and cannot be checked."""
-    if callable(value) or isinstance(value, Tracer):
+    """The number, or None where it is traced and cannot be checked."""
+    if isinstance(value, Tracer):
         return None
     if isinstance(value, str) or np.ndim(value):
         raise TypeError(f"{name} must be a number, got {value!r}")
@@ -50,7 +50,7 @@ def concrete(name: str, value: Any) -> float | None:
 def check_whole(name: str, value: Any) -> None:
     """Checks that a number of steps is a whole number of at least 1."""
     steps = concrete(name, value)
-    if steps is not None and not (steps >= 1 and steps == math.floor(steps)):
+    if steps is not None and not (steps >= 1 and steps.is_integer()):
         raise ValueError(f"{name} must be a whole number of at least 1, got {value}")
 
 

@@ -132,6 +132,7 @@ def close_epoch(
       [2.4] [ 0.    -0.25  -0.125 -0.005] [0.75]
     """
     check_choice("unobserved", unobserved, ("clamp", "skip"))
+    _check_boundary(correction_rate, curvature_min, curvature_max, quantile)
     # Sums that overflowed both ways are no evidence.
     observed = jax.tree.map(
         lambda h, o: o & ~jnp.isnan(h), estimate.value, estimate.observed
@@ -288,8 +289,13 @@ def ct_agd(
         )
     check_choice("correction_gradient", correction_gradient, ("average", "last"))
     check_choice("unobserved", unobserved, ("clamp", "skip"))
-    _check_numbers(
-        steps_per_epoch, correction_rate, curvature_min, curvature_max, quantile, eps
+    check_whole("steps_per_epoch", steps_per_epoch)
+    check_number("eps", eps, 0)
+    _check_boundary(
+        0 if callable(correction_rate) else correction_rate,
+        curvature_min,
+        curvature_max,
+        quantile,
     )
     check_dtype("accumulator_dtype", accumulator_dtype)
 
@@ -419,16 +425,11 @@ def _shares(masks: Any) -> jax.Array:
     return counts / np.asarray(sizes, np.float32)
 
 
-def _check_numbers(
-    steps_per_epoch: Any,
-    correction_rate: Any,
-    curvature_min: Any,
-    curvature_max: Any,
-    quantile: Any,
-    eps: Any,
+def _check_boundary(
+    correction_rate: Any, curvature_min: Any, curvature_max: Any, quantile: Any
 ) -> None:
-    """Checks every number that is known; traced ones are taken as they come."""
-    check_whole("steps_per_epoch", steps_per_epoch)
+    """Checks the numbers that close an epoch; traced ones are taken as they come."""
+    check_number("correction_rate", correction_rate, 0)
     check_number("curvature_min", curvature_min, 0, above=True)
     check_number("curvature_max", curvature_max, 0, above=True)
     low = concrete("curvature_min", curvature_min)
@@ -441,5 +442,3 @@ def _check_numbers(
     omega = concrete("quantile", quantile)
     if omega is not None and not 0 <= omega <= 1:
         raise ValueError(f"quantile must be in [0, 1], got {quantile}")
-    check_number("eps", eps, 0)
-    check_number("correction_rate", correction_rate, 0)

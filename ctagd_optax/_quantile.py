@@ -70,6 +70,8 @@ def tensor_quantile(
         raise TypeError(
             f"x must be a real floating-point tensor, got dtype {x.dtype.name}"
         )
+    if jnp.ndim(q):
+        raise TypeError(f"q must be one number, got an array of shape {jnp.shape(q)}")
     if isinstance(q, numbers.Real):
         q = float(q)
         if not 0.0 <= q <= 1.0:

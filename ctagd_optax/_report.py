@@ -163,10 +163,17 @@ def curvature_report(state: optax.OptState, params: optax.Params) -> CurvatureRe
         return np.asarray(array).tolist()
 
     gamma = column(inner.gamma)
+    if any(isinstance(each, list) for each in gamma):
+        raise ValueError(
+            "state must be of one run, got a batch of them; take one with "
+            "jax.tree.map(lambda x: x[i], state)"
+        )
     if len(gamma) != len(tensors):
         raise ValueError(
             f"params must be those the state was made for: the state has {len(gamma)} "
-            f"tensors, params has {len(tensors)}"
+            f"tensors, params has {len(tensors)}; put None in place of tensors that "
+            "optax.masked or optax.partition keeps from it, and of an nnx module pass "
+            "nnx.state(module, nnx.Param)"
         )
     figures = zip(gamma, *map(column, inner.info), strict=True)
     make = RobustRow if isinstance(inner.info, RobustInfo) else CurvatureRow

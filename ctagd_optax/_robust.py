@@ -402,8 +402,9 @@ def robust_ct_agd(
     means, fitted line and the correction's share of its way are constants.
 
     The update is taken for the whole motion. So put it last in a chain, and freeze
-    parameters outside, by :func:`optax.masked` or :func:`optax.partition`: a tensor
-    that promises descent and never moves looks like a step far too short.
+    parameters outside, by :func:`optax.partition` with :func:`optax.set_to_zero` for
+    them: a tensor that promises descent and never moves looks like a step far too
+    short.
 
     Args:
       backbone: the first-order optimizer, with its learning rate.

@@ -144,6 +144,8 @@ def secant(
 
     def observe(evidence, memory, step, eps, **extra_args):
         del extra_args
+        if not jax.tree.leaves(step.gradients):
+            return evidence  # there is nothing to transpose below
         start = step.epoch_step == 0
         t = step.epoch_step if weighting == "linear" else jnp.ones_like(step.epoch_step)
 

@@ -285,22 +285,31 @@ def _add(updates: optax.Updates, correction: Correction) -> optax.Updates:
 
 def _check_params(params: optax.Params) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        if jnp.issubdtype(leaf.dtype, jnp.floating):
+        dtype = getattr(leaf, "dtype", None)
+        if dtype is None:
+            found, advice = type(leaf).__name__, "make arrays of them with jnp.asarray"
+        elif jnp.issubdtype(dtype, jnp.floating):
             continue
-        advice = (
-            "split complex parameters with optax.contrib.split_real_and_imaginary"
-            if jnp.issubdtype(leaf.dtype, jnp.complexfloating)
-            else "leave them out with optax.masked or optax.partition"
-        )
+        elif jnp.issubdtype(dtype, jnp.complexfloating):
+            found = dtype
+            advice = "split them with optax.contrib.split_real_and_imaginary"
+        else:
+            found = dtype
+            advice = "leave them to optax.set_to_zero with optax.partition"
         raise TypeError(
             "params must be real floating-point arrays, got "
-            f"{leaf.dtype} at params{jax.tree_util.keystr(path)}; {advice}"
+            f"{found} at params{jax.tree_util.keystr(path)}; {advice}"
         )
 
 
 def _check_trees(
     gradients: optax.Updates, state: CTAGDState, params: optax.Params
 ) -> None:
+    if not isinstance(state, CTAGDState):
+        raise TypeError(
+            "state must be the CTAGDState that init returns, got "
+            f"{type(state).__name__}; restore a checkpoint into the state of init"
+        )
     structures = jax.tree.structure(gradients), jax.tree.structure(params)
     if structures[0] != structures[1]:
         raise ValueError(

@@ -19,6 +19,7 @@ from tests import problems
         ),
         ({"steps_per_epoch": -3}, "steps_per_epoch .* got -3"),
         ({"steps_per_epoch": 2.5}, r"steps_per_epoch .* got 2\.5"),
+        ({"steps_per_epoch": float("inf")}, "steps_per_epoch .* got inf"),
         ({"steps_per_epoch": jnp.asarray(0)}, "steps_per_epoch .* got 0"),
         ({"curvature_min": 0.0}, r"curvature_min must be finite and above 0, got 0\.0"),
         ({"curvature_min": float("nan")}, "curvature_min must be finite and above 0"),
@@ -44,6 +45,7 @@ from tests import problems
             "annealing must be a function or one of 'linear', 'exponential', 'rate', "
             "'none'; got 'cosine'",
         ),
+        ({"annealing": ["linear"]}, "annealing must be a function or one of"),
     ],
 )
 def test_bad_options(options, message):
@@ -57,6 +59,8 @@ def test_bad_options(options, message):
         ({"backbone": 0.1}, "backbone must be an optax.GradientTransformation"),
         ({"estimator": "secant"}, "estimator must be a CurvatureEstimator"),
         ({"accumulator_dtype": jnp.int32}, "accumulator_dtype must be .* got int32"),
+        ({"quantile": optax.constant_schedule(0.1)}, "quantile must be a number, got"),
+        ({"steps_per_epoch": len}, "steps_per_epoch must be a number, got"),
     ],
 )
 def test_bad_types(options, message):
@@ -68,7 +72,7 @@ def test_bad_types(options, message):
 @pytest.mark.parametrize(
     ("dtype", "message"),
     [
-        ("int32", r"params must be real .* got int32 at params\['x'\].*optax.masked"),
+        ("int32", r"params must be real .* got int32 at params\['x'\].*set_to_zero"),
         ("complex64", r"got complex64 at params\['x'\].*split_real_and_imaginary"),
     ],
 )
@@ -78,12 +82,53 @@ def test_bad_parameters(dtype, message):
         opt.init({"x": jnp.ones(3, dtype)})
 
 
+def test_python_numbers_are_no_parameters():
+    opt = ctagd_optax.ct_sgd(steps_per_epoch=5)
+    with pytest.raises(TypeError, match=r"got float at params\['x'\]; make arrays"):
+        opt.init({"x": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"quantile": 10}, r"quantile must be in \[0, 1\], got 10"),
+        ({"curvature_min": -1}, "curvature_min must be finite and above 0, got -1"),
+        ({"correction_rate": -1}, "correction_rate must be finite and at least 0"),
+    ],
+)
+def test_bad_options_of_the_boundary(options, message):
+    estimate = ctagd_optax.CurvatureEstimate(jnp.ones(2), jnp.ones(2, bool))
+    with pytest.raises(ValueError, match=message):
+        ctagd_optax.close_epoch(estimate, jnp.ones(2), jnp.ones(2), **options)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        ctagd_optax.secant(),
+        ctagd_optax.secant("algorithm", errors=True),
+        ctagd_optax.instrumental(),
+        ctagd_optax.regression(),
+    ],
+)
+def test_no_parameters_at_all(estimator):
+    # As where a label of optax.partition matches nothing.
+    opt = ctagd_optax.ct_agd(optax.sgd(0.1), 2, estimator=estimator)
+    state = opt.init({})
+    for _ in range(3):
+        updates, state = jax.jit(opt.update)({}, state, {})
+    assert updates == {}
+    assert state.epoch == 1
+
+
 def test_bad_updates():
     opt = ctagd_optax.ct_sgd(steps_per_epoch=5)
     params = problems.params()
     state = opt.init(params)
     with pytest.raises(ValueError, match="params must be given"):
         opt.update(params, state)
+    with pytest.raises(TypeError, match=r"must be the CTAGDState .* got dict"):
+        opt.update(params, state._asdict(), params)
     with pytest.raises(
         ValueError, match="gradients and params must be trees of the same"
     ):
@@ -180,3 +225,11 @@ def test_export_to_every_platform():
     expected = jax.jit(step)(params, opt.init(params))
     actual = exported.call(params, opt.init(params))
     jax.tree.map(np.testing.assert_allclose, actual, expected)
+
+
+@pytest.mark.parametrize(("unobserved", "settles"), [("clamp", False), ("skip", True)])
+def test_near_a_minimum_only_skip_settles(unobserved, settles):
+    # Steps get shorter than ε; to take curvature for λ_min then is a kick.
+    opt = ctagd_optax.ct_agd(optax.sgd(0.01, momentum=0.85), 20, unobserved=unobserved)
+    params, _ = problems.train(opt, problems.params(), 400)
+    assert (problems.loss(params) < 1e-6) == settles

@@ -197,6 +197,7 @@ def test_sharded_tensors_are_not_gathered(axis_type, spec):
         ((jnp.ones(3) * 1j, 0.5), TypeError, "got dtype complex"),
         ((jnp.ones(3), 1.5), ValueError, r"q must be a number in \[0, 1\], got 1.5"),
         ((jnp.ones(3), float("nan")), ValueError, "q must be a number in"),
+        ((jnp.ones(3), jnp.ones(2)), TypeError, r"one number, got .* shape \(2,\)"),
     ],
 )
 def test_bad_input(args, error, message):

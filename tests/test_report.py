@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import jax.numpy as jnp
 import optax
 import pytest
@@ -67,5 +68,20 @@ def test_bad_input():
         ctagd_optax.curvature_report(optax.sgd(0.1).init(params), params)
     with pytest.raises(ValueError, match="exactly one CTAGDState, found 2"):
         ctagd_optax.curvature_report((state, state), params)
-    with pytest.raises(ValueError, match="the state has 2 tensors, params has 1"):
+    with pytest.raises(ValueError, match=r"state has 2 tensors, params has 1; .* None"):
         ctagd_optax.curvature_report(state, {"w": params["w"]})
+    batch = jax.tree.map(lambda x: jnp.stack([x, x]), state)
+    with pytest.raises(ValueError, match="state must be of one run, got a batch"):
+        ctagd_optax.curvature_report(batch, params)
+    one = jax.tree.map(lambda x: x[1], batch)
+    assert ctagd_optax.curvature_report(one, params) == ctagd_optax.curvature_report(
+        state, params
+    )
+
+
+def test_tensors_that_are_kept_from_it():
+    opt = optax.masked(ctagd_optax.ct_sgd(steps_per_epoch=1), {"w": True, "b": False})
+    params = problems.params()
+    _, state = opt.update(params, opt.init(params), params)
+    [row] = ctagd_optax.curvature_report(state, {**params, "b": None})
+    assert row.path == "w"
