@@ -3,7 +3,7 @@
 Usage: python -m benchmarks.corrections [--workload digits_mlp] [--batch-sizes B ...]
            [--seeds 3] [--epochs 20]
            [--optimizers robust_sgd robust_adam ct_sgd ct_adam]
-           [--out benchmarks/results/corrections.json]
+           [--out benchmarks/results/corrections/WORKLOAD.json]
 
 The last step of every epoch is taken twice from the same state, with the correction
 and without; both ends are evaluated on the whole training set. The run goes on from
@@ -209,7 +209,7 @@ def main() -> None:
     add(
         "--out",
         type=pathlib.Path,
-        default=pathlib.Path("benchmarks/results/corrections.json"),
+        help="file to write (benchmarks/results/corrections/WORKLOAD.json)",
     )
     args = parser.parse_args()
     if min(args.seeds, args.epochs, *(args.batch_sizes or [])) < 1:
@@ -223,10 +223,11 @@ def main() -> None:
         parser.error(str(error))
     sizes = args.batch_sizes or [work.batch_size]
     found = measure(work.name, names, sizes, args.epochs, args.seeds)
-    write_json(args.out, found)
+    out = args.out or pathlib.Path(f"benchmarks/results/corrections/{work.name}.json")
+    write_json(out, found)
     console = Console()
     console.print(tables.terminal(rows(found), "training loss by the correction"))
-    console.print(f"Wrote {args.out}")
+    console.print(f"Wrote {out}")
 
 
 if __name__ == "__main__":

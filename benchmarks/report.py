@@ -7,7 +7,7 @@ import statistics
 
 from flax import nnx
 
-from benchmarks import findings, tables
+from benchmarks import contests, findings, tables
 from benchmarks.estimators import CONTROL, LIMIT
 from benchmarks.models import parameter_count
 from benchmarks.workloads import WORKLOADS, Workload
@@ -24,7 +24,7 @@ def digits() -> str:
     """The comparison on digits, in short."""
     [found] = [
         comparison
-        for comparison in findings.read(RESULTS / "compare")
+        for comparison in contests.read(RESULTS / "compare")
         if comparison.results["workload"] == "digits_mlp"
     ]
     rows = [
@@ -157,7 +157,7 @@ def estimators() -> str:
 
 def robust() -> str:
     """Epochs of the robust method, its backbones and controls."""
-    return findings.robust_table(findings.read(RESULTS / "compare"))
+    return findings.robust_table(contests.read(RESULTS / "compare"))
 
 
 def testbed_table() -> str:

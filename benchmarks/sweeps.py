@@ -17,13 +17,30 @@ from benchmarks import curves, experiments, optimizers, tables
 from benchmarks.files import write_json
 from benchmarks.workloads import workload
 
+CONTROLS = ("control", "high control")
+
+# A run that gets less than this right is broken, where its backbone's is not.
+BROKEN = 0.5
+
 # What changes the backbone's learning rate by nothing that matters: runs part by
 # rounding, as far as training is chaotic, and so show what chance does.
 NOTHING_MUCH = 1.001
 
 
+def high_control(spec: str, control: str) -> str:
+    """The sawtooth that starts every epoch at the largest multiplier of a method.
+
+    Examples:
+      >>> from benchmarks import sweeps
+      >>> sweeps.high_control("robust_sgd:multiplier_max=30", "sawtooth_control")
+      'sawtooth_control:peak=30'
+    """
+    peak = optimizers.arm(spec).options["multiplier_max"]
+    return optimizers.arm(f"{control}:peak={peak:g}").name
+
+
 def arms(spec: str, factors: Sequence[float]) -> list[dict[str, str]]:
-    """The arms of each learning rate: backbone, control, method and chance.
+    """The arms of each learning rate: backbone, controls, method and chance.
 
     Args:
       spec: the method, an arm with a backbone and a control.
@@ -31,7 +48,8 @@ def arms(spec: str, factors: Sequence[float]) -> list[dict[str, str]]:
 
     Returns:
       For each factor, names of arms by what they are. "chance" is the backbone with a
-      learning rate that is a thousandth larger.
+      learning rate that is a thousandth larger. Robust methods have a "high control",
+      which starts where they may end up.
 
     Examples:
       >>> from benchmarks import sweeps
@@ -53,6 +71,8 @@ def arms(spec: str, factors: Sequence[float]) -> list[dict[str, str]]:
         "control": curves.CONTROLS[kind],
         "method": spec,
     }
+    if kind.startswith("robust_"):
+        names["high control"] = high_control(spec, names["control"])
 
     def at(name: str, factor: float) -> str:
         rate = optimizers.arm(name).options["learning_rate"] * factor
@@ -226,6 +246,31 @@ def by_seed(
     ]
 
 
+def has(found: dict[str, Any], what: str) -> bool:
+    """Whether every cell has an arm."""
+    return all(what in cell["arms"] for cell in found["cells"])
+
+
+def broken(found: dict[str, Any], what: str) -> int:
+    """Runs of an arm that broke, by loss or by accuracy, where the backbone's did not.
+
+    Examples:
+      >>> from benchmarks import sweeps
+      >>> ends = {"backbone": [0.9, 0.9, 0.1], "method": [0.8, None, 0.05]}
+      >>> sweeps.broken({"cells": [{"ends": ends}]}, "method")
+      1
+    """
+
+    def is_broken(end: float | None) -> bool:
+        return end is None or end < BROKEN
+
+    return sum(
+        is_broken(own) and not is_broken(bare)
+        for cell in found["cells"]
+        for own, bare in zip(cell["ends"][what], cell["ends"]["backbone"], strict=True)
+    )
+
+
 def _mean(counts: list[int | None] | None) -> float:
     if counts is None or None in counts:
         return math.inf
@@ -272,7 +317,8 @@ def rows(found: dict[str, Any]) -> list[dict[str, str]]:
             "its largest m": f"{max(largest for _, largest in one['multipliers']):.1f}",
             **{
                 f"epochs to it: {what}": epochs(one, what)
-                for what in ("backbone", "control", "method", "chance")
+                for what in ("backbone", *CONTROLS, "method", "chance")
+                if what in one["reached"]
             },
         }
         for one in found["cells"]

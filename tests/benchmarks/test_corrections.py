@@ -65,12 +65,16 @@ def test_rows():
 
 def test_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(corrections, "changes", lambda config: [0.1] * config.epochs)
-    out = tmp_path / "corrections.json"
+    monkeypatch.chdir(tmp_path)
     arguments = ["--optimizers", "ct_sgd", "--seeds", "2", "--epochs", "3"]
     arguments += ["--batch-sizes", "64", "16"]
-    monkeypatch.setattr(sys, "argv", ["corrections", *arguments, "--out", str(out)])
+    monkeypatch.setattr(sys, "argv", ["corrections", *arguments])
     corrections.main()
-    found = json.loads(out.read_text())
+    written = tmp_path / "benchmarks" / "results" / "corrections" / "digits_mlp.json"
+    found = json.loads(written.read_text())
+    monkeypatch.setattr(sys, "argv", ["corrections", *arguments, "--out", "a.json"])
+    corrections.main()
+    assert json.loads((tmp_path / "a.json").read_text()) == found
     each = {"ct_sgd": [[0.1] * 3] * 2}
     assert found["changes"] == {"64": each, "16": each}
     assert "100 %" in capsys.readouterr().out

@@ -17,10 +17,12 @@ def test_arms_share_a_learning_rate():
     assert first == {
         "backbone": "adam@0.0001",
         "control": "sawtooth_adam_control@0.0001",
+        "high control": "sawtooth_adam_control@0.0001:peak=20",
         "method": "robust_adam@0.0001:correction=none",
         "chance": "adam@0.0001001",
     }
     assert second["backbone"] == "adam"
+    assert "high control" not in sweeps.arms("ct_sgd", [1.0])[0]
     with pytest.raises(
         ValueError, match=r"optimizer must be one of ct_sgd.* got 'lion'"
     ):
