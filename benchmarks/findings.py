@@ -176,6 +176,7 @@ def page(results: pathlib.Path) -> str:
         _cost(found, results / "overhead.json"),
         _robust(found),
         goals.section(found, results),
+        _first_rule(found),
         _bolder(found, results),
         _sweeps(results / "sweep"),
         _robust_ingredients(contests.read(results / "ablate" / "robust_sgd")),
@@ -634,40 +635,9 @@ def _later_cells(results: pathlib.Path) -> str:
 def _bolder(found: list[contests.Comparison], results: pathlib.Path) -> str:
     """The variant with sharper evidence beside the method as it is."""
     variants = {ours: f"{ours}:{experiments.BOLD}" for ours in contests.RIVALS}
-    measured = [c for c in found if any(arm in c.rows for arm in variants.values())]
-    if not measured:
+    tables_of_variant = _variant(found, variants, "bolder")
+    if not tables_of_variant:
         return ""
-    measures = {"accuracy": "epochs_to_backbone", "loss": "epochs_to_loss"}
-    clear = [
-        f"around {contests.arm_name(rivals.bare)}, by {title}, it is sooner on "
-        f"{_these(sooner)} and later on {_these(later)}"
-        for ours, rivals in contests.RIVALS.items()
-        for key, (_, title) in contests.MEASURES.items()
-        for sooner, later in [
-            contests.beyond_chance(measured, variants[ours], ours, key)
-        ]
-    ]
-    arms = [
-        arm
-        for ours, rivals in contests.RIVALS.items()
-        for arm in (rivals.sawtooth, ours, variants[ours])
-    ]
-    medians = []
-    for ours, rivals in contests.RIVALS.items():
-        for other in (*rivals, ours):
-            row = {
-                "around": contests.arm_name(rivals.bare),
-                "over": contests.arm_name(other),
-            }
-            for measure, key in measures.items():
-                for name, arm in (("as it is", ours), ("bolder", variants[ours])):
-                    ratios = contests.against(measured, arm, (other,), key)
-                    row[f"{name}, {measure}"] = (
-                        contests.times(statistics.median(ratios))
-                        if ratios
-                        else tables.NOTHING
-                    )
-            medians.append(row)
     return (
         "## Is a bolder variant better?\n\n"
         f"`{experiments.BOLD}` takes the standard error of the curvature by gradients "
@@ -678,22 +648,77 @@ def _bolder(found: list[contests.Comparison], results: pathlib.Path) -> str:
         "was chosen among 2, 3 and 4 by accuracy on data set aside and training loss "
         "of ten MLPs for digits and Fashion-MNIST at five learning rates; 4 was sooner "
         "still there around SGD, but let the loss of noisy quadratics without momentum "
-        "rise more in between. Epochs to where the bare backbone ends, by accuracy "
-        "within 1 %:\n\n"
-        f"{_epochs(measured, arms, measures['accuracy'])}\n\n"
-        "By training loss:\n\n"
-        f"{_epochs(measured, arms, measures['loss'])}\n\n"
-        "Median over workloads of the epochs of the method as it is, and of the "
-        "variant, over those of others:\n\n"
-        f"{tables.markdown(medians, texts=2)}\n\n"
-        "Against the method as it is, beyond what seeds differ by: "
-        f"{'; '.join(clear)}.\n\n"
+        f"rise more in between. {tables_of_variant}"
         f"In the sweeps below, {_later_cells(results)}. Around SGD that is less safe, "
         "so it is not the default. A step length that is short only because the "
         "descent came out large by chance is no reason to grow. The larger error by "
         "terms stands in for the error of the descent, which the bound leaves out; "
         "with both errors in the bound, the variant was no sooner than the method as "
         "it is (on the MLPs).\n"
+    )
+
+
+def _first_rule(found: list[contests.Comparison]) -> str:
+    """The rule that the method began with beside the method as it is."""
+    variants = {
+        ours: f"first_rule_{rivals.bare}" for ours, rivals in contests.RIVALS.items()
+    }
+    tables_of_variant = _variant(found, variants, "first rule")
+    if not tables_of_variant:
+        return ""
+    return (
+        "## Was our first rule better?\n\n"
+        "It measures a step by the descent that its own gradient promises, which takes "
+        "noise for descent, grows to one Newton step and m to 10, waits for the end of "
+        "the first epoch, and corrects to the root of a line for each coordinate. "
+        f"{tables_of_variant}"
+    )
+
+
+def _variant(
+    found: list[contests.Comparison], variants: dict[str, str], name: str
+) -> str:
+    """Tables of variants of the method beside the method; nothing if none was run."""
+    measured = [c for c in found if any(arm in c.rows for arm in variants.values())]
+    if not measured:
+        return ""
+    arms = [
+        arm
+        for ours, rivals in contests.RIVALS.items()
+        for arm in (rivals.sawtooth, ours, variants[ours])
+    ]
+    medians, clear = [], []
+    for ours, rivals in contests.RIVALS.items():
+        for other in (*rivals, ours):
+            row = {
+                "around": contests.arm_name(rivals.bare),
+                "over": contests.arm_name(other),
+            }
+            for key, (_, measure) in contests.MEASURES.items():
+                for title, arm in (("as it is", ours), (name, variants[ours])):
+                    ratios = contests.against(measured, arm, (other,), key)
+                    row[f"{title}, {measure}"] = (
+                        contests.times(statistics.median(ratios))
+                        if ratios
+                        else tables.NOTHING
+                    )
+            medians.append(row)
+        for key, (_, measure) in contests.MEASURES.items():
+            sooner, later = contests.beyond_chance(measured, variants[ours], ours, key)
+            clear.append(
+                f"around {contests.arm_name(rivals.bare)}, by {measure}, it is sooner "
+                f"on {_these(sooner)} and later on {_these(later)}"
+            )
+    return (
+        "Epochs to where the bare backbone ends, by accuracy within 1 %:\n\n"
+        f"{_epochs(measured, arms, 'epochs_to_backbone')}\n\n"
+        "By training loss:\n\n"
+        f"{_epochs(measured, arms, 'epochs_to_loss')}\n\n"
+        "Median over workloads of the epochs of the method as it is, and of the "
+        "variant, over those of others:\n\n"
+        f"{tables.markdown(medians, texts=2)}\n\n"
+        "Against the method as it is, beyond what seeds differ by: "
+        f"{'; '.join(clear)}.\n\n"
     )
 
 
@@ -777,15 +802,17 @@ def _robust_ingredients(ablations: list[contests.Comparison]) -> str:
     title = "## What does each ingredient of the robust method contribute?\n"
     if not ablations:
         return f"{title}\nNot measured yet.\n"
-    columns: dict[tuple[str, float], dict[str, dict[str, Any]]] = {}
+    columns: dict[tuple[str, int, float], dict[str, dict[str, Any]]] = {}
     for comparison in ablations:
         # All arms of an ablation have one learning rate, which the columns name.
         results = comparison.results
         arms = {re.sub("@[^:]*", "", n): arm for n, arm in results["arms"].items()}
         rate = arms["sgd"]["options"]["learning_rate"]
         summary = curves.summary({**results, "arms": arms})
-        columns[results["workload"], rate] = {row["arm"]: row for row in summary}
-    several = len({workload for workload, _ in columns}) > 1
+        columns[results["workload"], results["steps_per_epoch"], rate] = {
+            row["arm"]: {**row, "same": _same_runs(arms, row["arm"])} for row in summary
+        }
+    several = len({workload for workload, *_ in columns}) > 1
 
     def cells(ingredient: str, name: str) -> dict[str, str]:
         row = {"ingredient": ingredient, "arm": f"`{name}`"}
@@ -793,11 +820,12 @@ def _robust_ingredients(ablations: list[contests.Comparison]) -> str:
             ("epochs_to_backbone", "accuracy"),
             ("epochs_to_loss", "loss"),
         ):
-            for (workload, rate), rows in sorted(columns.items()):
+            for (workload, steps, rate), rows in sorted(columns.items()):
                 found = rows.get(name, {})
-                where = f" on {workload}" * several
+                where = f", T = {steps}" + f", {workload}" * several
+                shown = tables.plus_minus(found, key, 1) if found else tables.NOTHING
                 row[f"{title} at {rate:g}{where}"] = (
-                    tables.plus_minus(found, key, 1) if found else tables.NOTHING
+                    "the same" if found.get("same") else shown
                 )
         return row
 
@@ -809,7 +837,7 @@ def _robust_ingredients(ablations: list[contests.Comparison]) -> str:
         table += [cells(ingredient, name) for name in names if name in known]
     settings = {
         f"{results['description']}: {len(results['seeds'])} seeds, {results['epochs']} "
-        f"epochs of {results['steps_per_epoch']} steps.\n"
+        "epochs of T steps.\n"
         for results in (comparison.results for comparison in ablations)
     }
     meanings = (f"- **{k.capitalize()}**: {v}." for k, v in ROBUST_INGREDIENTS.items())
@@ -819,13 +847,26 @@ def _robust_ingredients(ablations: list[contests.Comparison]) -> str:
             "`robust_sgd` with one thing changed at a time, below the method as it is. "
             "Epochs to the test accuracy, within 1 %, and to the training loss at "
             "which SGD ends at that learning rate with the same seed; ∞: a seed never "
-            "gets there.\n",
+            "gets there. *The same*: all runs are those of the method as it is, to the "
+            "last bit, as the ingredient does not act there. With so few seeds, most "
+            "other differences are within chance.\n",
             *sorted(settings),
             f"{tables.markdown(table, texts=2)}\n",
             *meanings,
             "",
         ]
     )
+
+
+def _same_runs(arms: dict[str, Any], name: str) -> bool:
+    """Whether an arm that is another's variant came out the same in every epoch."""
+
+    def series(arm: str) -> list[Any]:
+        runs = arms[arm]["runs"]
+        return [(run["seed"], run["accuracy"], run["train_loss"]) for run in runs]
+
+    method = "robust_sgd"
+    return method in arms and name != method and series(name) == series(method)
 
 
 def _corrections(folder: pathlib.Path, comparisons: list[contests.Comparison]) -> str:

@@ -183,6 +183,7 @@ def test_the_robust_method(folder):
         lion=("peer", run(0.5, 0.5)),
         **{
             "robust_sgd:guard=1000000000": ("control", run(0.1, 0.1)),
+            "robust_sgd:threshold=1": ("control", run(0.9, 0.8)),
             "robust_sgd:correction=none": ("ours", run(0.8, 0.8)),
             "sawtooth_control:peak=20": ("control", run(0.1, 0.1)),
         },
@@ -221,8 +222,9 @@ def test_the_robust_method(folder):
     changed = section(
         text, "What does each ingredient of the robust method contribute?"
     )
-    assert "| ingredient | arm | accuracy at 0.01 | loss at 0.01 |" in changed
+    assert "| arm | accuracy at 0.01, T = 24 | loss at 0.01, T = 24 |" in changed
     assert "|  | `robust_sgd` | 1.0 | 1.0 |" in changed
+    assert "| dead zone | `robust_sgd:threshold=1` | the same | the same |" in changed
     assert "| guard | `robust_sgd:guard=1000000000` | ∞ | ∞ |" in changed
     goals = section(text, "Which of its goals does the robust method reach?")
     assert goals.startswith("Of 16 goals of speed and safety: 16 yes. Of 0 goals of co")
@@ -231,6 +233,20 @@ def test_the_robust_method(folder):
     assert "1 cells of its sweep | 0.50 | yes | 0.50 to 0.50 | ∞ |" in goals
     assert "| no run broken where bare is not | `robust_sgd`, 1 cells" in goals
     assert findings.ROBUST_INGREDIENTS.keys() == experiments.ROBUST_ABLATIONS.keys()
+
+
+def test_the_first_rule(folder):
+    results = comparison(
+        sgd=("backbone", *(run(0.1, 0.5, 0.9, seed=n) for n in range(3))),
+        robust_sgd=("ours", *(run(0.9, 0.9, 0.9, seed=n) for n in range(3))),
+        first_rule_sgd=("ours", *(run(0.5, 0.9, 0.9, seed=n) for n in range(3))),
+    )
+    path = folder / "compare" / "digits_mlp"
+    write(path, results, dict.fromkeys(results["arms"], 1.0))
+    first = section(findings.page(folder), "Was our first rule better?")
+    assert first.count("| `digits_mlp` | 1.0 ± 0.0 | 2.0 ± 0.0 |") == 2
+    assert "| `sgd` | `sgd` | 0.33 | 0.67 | 0.33 | 0.67 |" in first
+    assert "around `sgd`, by accuracy, it is sooner on none and later on `d" in first
 
 
 def test_the_bolder_variant(folder):
