@@ -275,11 +275,12 @@ def _run_and_show(
         **_workload_options(options),
     )
     rows = tables.comparison(results, timings)
-    console.print(tables.terminal(tables.brief(rows), results["workload"]))
-    text = f"{tables.markdown(rows)}\n\n{tables.caption(results)}\n"
+    brief = tables.brief(rows)
+    console.print(tables.terminal(brief, results["workload"]))
+    text = f"{tables.markdown(rows)}\n\n{tables.caption(results, rows)}\n"
     with replacing(out / "results.md") as temporary:
         temporary.write_text(text)
-    print(tables.caption(results))
+    print(tables.caption(results, brief))
     written = out / "results.json", out / "results.md"
     for path in (*written, *plots.plot(results, out / "curves")):
         print(f"Wrote {path}")

@@ -14,15 +14,52 @@ Row = dict[str, str]
 # What stands for a figure that there is not.
 NOTHING = "–"
 
-LEGEND = (
-    "∞: a seed never reached the cutoff; fell back: seeds that were below it again "
-    "later. Saved: epochs to the cutoff, against the bare backbone, the backbone with "
-    "a tuned learning rate, and a control without curvature: of CT-AGD its schedule "
-    "with the same settings, of the robust method the sawtooth; never, other never: a "
-    "seed of only one of the two misses. Own end: within 5 % of a run's own last "
-    "accuracy. Evidence: share of coordinates whose curvature was seen; γ at λ_min: "
-    "share of tensors and epochs in which the clamp, not curvature, set the rate."
-)
+# What the terms of a comparison's table mean, in the order of its caption.
+_CUTOFF = {
+    "∞": "∞: a seed never reached the cutoff",
+    "fell back": "fell back: seeds that were below it again later",
+}
+_AGAINST = {
+    "saved on backbone": "the bare backbone",
+    "saved on tuned": "the backbone with a tuned learning rate",
+    "saved on control": "a control without curvature: of CT-AGD its schedule with the "
+    "same settings, of the robust method the sawtooth",
+}
+_MISSES = {"never": "never", "other never": "other never"}
+_OWN_END = {"epochs to own end": "Own end: within 5 % of a run's own last accuracy"}
+_CURVATURE = {
+    "evidence": "Evidence: share of coordinates whose curvature was seen",
+    "γ at λ_min": "γ at λ_min: share of tensors and epochs in which the clamp, not "
+    "curvature, set the rate",
+}
+
+
+def legend(rows: list[Row] | None = None) -> str:
+    """What the terms in the rows of a comparison's table mean; None is all terms."""
+    shown = [text for row in rows or [] for pair in row.items() for text in pair]
+
+    def used(meanings: dict[str, str]) -> list[str]:
+        return [
+            meaning
+            for term, meaning in meanings.items()
+            if rows is None or any(text.startswith(term) for text in shown)
+        ]
+
+    saved = []
+    if against := used(_AGAINST):
+        saved.append(f"Saved: epochs to the cutoff, against {_listed(against)}")
+    if misses := used(_MISSES):
+        saved.append(f"{', '.join(misses)}: a seed of only one of the two misses")
+    sentences = used(_CUTOFF), saved, used(_OWN_END), used(_CURVATURE)
+    return " ".join(f"{'; '.join(clauses)}." for clauses in sentences if clauses)
+
+
+def _listed(items: list[str]) -> str:
+    *first, last = items
+    return f"{', '.join(first)}, and {last}" if first else last
+
+
+LEGEND = legend()
 
 
 def markdown(rows: Iterable[dict[str, Any]], texts: int = 1) -> str:
@@ -118,9 +155,17 @@ def brief(rows: list[Row]) -> list[Row]:
     ]
 
 
-def caption(results: dict[str, Any]) -> str:
-    """What the numbers of a comparison's table are, and what they mean."""
-    return f"{setting(results)} {LEGEND}"
+def caption(results: dict[str, Any], rows: list[Row] | None = None) -> str:
+    """What the numbers of a comparison's table are, and what they mean.
+
+    Args:
+      results: the comparison.
+      rows: the table's rows, whose terms are explained; None explains all terms.
+
+    Returns:
+      The text below the table.
+    """
+    return f"{setting(results)} {legend(rows)}".rstrip()
 
 
 def setting(results: dict[str, Any]) -> str:

@@ -79,6 +79,27 @@ def test_caption(results):
     assert "Means. The" in alone
 
 
+def test_the_caption_explains_what_the_rows_show(results):
+    rows = tables.comparison(results)
+    whole = tables.caption(results, rows).removeprefix(tables.setting(results))
+    assert whole == (
+        " ∞: a seed never reached the cutoff; fell back: seeds that were below it "
+        "again later. Saved: epochs to the cutoff, against the bare backbone, and the "
+        "backbone with a tuned learning rate; other never: a seed of only one of the "
+        "two misses. Own end: within 5 % of a run's own last accuracy. Evidence: share "
+        "of coordinates whose curvature was seen; γ at λ_min: share of tensors and "
+        "epochs in which the clamp, not curvature, set the rate."
+    )
+    [*_, ct_sgd, _] = tables.brief(rows)
+    brief = tables.caption(results, [ct_sgd]).removeprefix(tables.setting(results))
+    assert brief.startswith(
+        " Saved: epochs to the cutoff, against the bare backbone. Evidence: "
+    )
+    alone = comparison(sgd=("backbone", run(0.5)))
+    short = tables.brief(tables.comparison(alone))
+    assert tables.caption(alone, short) == tables.setting(alone)
+
+
 def test_markdown():
     rows = [{"a": "x", "b": 1, "c": 2.5}, {"a": "y", "b": 3, "c": 4}]
     assert tables.markdown(rows).splitlines() == [
