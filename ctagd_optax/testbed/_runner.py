@@ -197,18 +197,25 @@ class Simulator:
         """One step of one run; a run that is over stays as it is."""
         theta, state = carry.record.theta, carry.state
 
-        def loss(x, obj_fn=None):
-            del (
-                obj_fn
-            )  # Optax's line search wants value_fn to take every extra argument
+        # Optax's line search wants value_fn to take every extra argument.
+        def loss(x, obj_fn=None, grad_fn=None):
+            del obj_fn, grad_fn
             return landscape.train_loss(x, t)
 
         optimizer = optax.with_extra_args_support(self.optimizer.make(rate))
         value, grad = jax.value_and_grad(loss)(theta)
-        # value, grad and value_fn are for line searches, obj_fn is Sophia's. The next
-        # snapshot is another function, so nothing may be reused from the line search.
+        # value, grad and value_fn are for line searches, obj_fn is Sophia's and
+        # hutchinson's, grad_fn same_batch's. The next snapshot is another function, so
+        # nothing may be reused from the line search.
         updates, new_state = optimizer.update(
-            grad, state, theta, value=value, grad=grad, value_fn=loss, obj_fn=loss
+            grad,
+            state,
+            theta,
+            value=value,
+            grad=grad,
+            value_fn=loss,
+            obj_fn=loss,
+            grad_fn=jax.grad(loss),
         )
         moved: Any = optax.apply_updates(theta, updates)
         distance = jnp.linalg.norm(moved - landscape.train.target[0])

@@ -197,6 +197,27 @@ def test_own_ct_agd_without_settings_runs():
     assert result.internals is None
 
 
+def test_grad_fn_gives_the_gradients_of_the_step():
+    def update(updates, state, params, *, grad_fn, **extra):
+        del updates, extra
+        return -0.01 * grad_fn(params), state
+
+    own = optax.GradientTransformationExtraArgs(lambda _: optax.EmptyState(), update)
+    found, expected = (
+        testbed.run(optimizer, runs=2, config=SHORT)
+        for optimizer in (own, optax.sgd(0.01))
+    )
+    np.testing.assert_allclose(found.paths, expected.paths, rtol=1e-6)
+
+
+def test_an_estimator_that_asks_for_gradients_runs():
+    optimizer = ctagd_optax.ct_agd(
+        optax.sgd(0.01), 20, estimator=ctagd_optax.same_batch()
+    )
+    result = testbed.run(optimizer, runs=2, config=SHORT)
+    assert (result.train_average[:, -1] < result.train_average[:, 0]).all()
+
+
 def test_bad_arguments_are_refused():
     with pytest.raises(ValueError, match="runs"):
         testbed.run("sgd", runs=0)
