@@ -176,12 +176,13 @@ def _table(options: argparse.Namespace) -> None:
 
 
 def _figure(options: argparse.Namespace) -> None:
-    from ctagd_optax.testbed._plots import plot
+    from ctagd_optax.testbed._plots import check_installed, plot
 
     if options.out.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise ValueError(
             f"a figure must be a .png, .svg or .pdf file, got {options.out.name}"
         )
+    check_installed("matplotlib", "a picture")
     results = _results(options)
     with replacing(options.out) as temporary:
         plot(results, run=options.run).savefig(temporary, dpi=110)
@@ -202,9 +203,11 @@ def _animate(options: argparse.Namespace) -> None:
 
 def _explore(options: argparse.Namespace) -> None:
     from ctagd_optax.testbed._explore import explore_page
+    from ctagd_optax.testbed._plots import check_installed
 
     if options.out.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"a page must be an .html file, got {options.out.name}")
+    check_installed("plotly", "the page")
     results = _results(options)
     page = explore_page(results, run=options.run)
     with replacing(options.out) as temporary:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ctagd_optax.testbed._landscape import Landscape
-from ctagd_optax.testbed._plots import check_run, colors, frame
+from ctagd_optax.testbed._plots import check_installed, check_run, colors, frame
 from ctagd_optax.testbed._runner import Result
 
 
@@ -29,12 +29,8 @@ def explore_page(results: Sequence[Result], *, run: int = 0) -> str:
       >>> page.startswith("<!doctype html>")
       True
     """
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise ImportError(
-            "the page needs plotly: pip install 'ctagd-optax[testbed]'"
-        ) from error
+    check_installed("plotly", "the page")
+    from plotly.offline import get_plotlyjs
 
     check_run(results, run)
     template = (

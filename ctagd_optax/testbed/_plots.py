@@ -1,5 +1,6 @@
 """Pictures of runs. Matplotlib is imported where it is used: the library needs none."""
 
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,7 @@ def plot(results: Sequence[Result], *, run: int = 0) -> Any:
       >>> [axes.get_title() for axes in figure.axes[:2]]
       ['Paths over the test surface', 'Test loss']
     """
+    check_installed("matplotlib", "a picture")
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
@@ -137,14 +139,15 @@ def animate(
 
     Raises:
       ValueError: the format is unknown, or is mp4 without ffmpeg.
+      ImportError: Matplotlib is not installed.
     """
+    check_run(results, run)
+    check_movie(path)
     from matplotlib.animation import FFMpegWriter
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from PIL import Image
 
-    check_run(results, run)
-    check_movie(path)
     landscape = results[0].landscape(run)
     steps = min(steps, max(int(result.steps[run]) for result in results))
     cx, cy, half = frame(landscape)
@@ -232,7 +235,8 @@ def _gif_palette(names: Sequence[str]) -> Any:
 
 
 def check_movie(path: str | Path) -> None:
-    """Raises a ValueError for a movie that cannot be written."""
+    """Raises an error for a movie that cannot be written."""
+    check_installed("matplotlib", "a film")
     from matplotlib.animation import FFMpegWriter
 
     suffix = Path(path).suffix.lower()
@@ -240,6 +244,12 @@ def check_movie(path: str | Path) -> None:
         raise ValueError(f"a film must be a .gif or .mp4 file, got {Path(path).name}")
     if suffix == ".mp4" and not FFMpegWriter.isAvailable():
         raise ValueError("an .mp4 film needs ffmpeg, which is not installed; use .gif")
+
+
+def check_installed(package: str, user: str) -> None:
+    """Raises an ImportError that says what to install, if a package is missing."""
+    if importlib.util.find_spec(package) is None:
+        raise ImportError(f"{user} needs {package}: pip install 'ctagd-optax[testbed]'")
 
 
 def check_run(results: Sequence[Result], run: int) -> None:

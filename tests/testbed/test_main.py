@@ -85,6 +85,24 @@ def test_bad_input_gets_one_line_and_no_file(
     assert os.listdir(tmp_path) == ["folder.html"]
 
 
+@pytest.mark.parametrize(
+    ("command", "out", "missing"),
+    [
+        ("figure", "a.png", "matplotlib"),
+        ("animate", "a.gif", "matplotlib"),
+        ("explore", "a.html", "plotly"),
+    ],
+)
+def test_what_is_missing_is_named_before_the_work(
+    command, out, missing, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.setattr("ctagd_optax.testbed.__main__._results", pytest.fail)
+    assert main([command, "--out", str(tmp_path / out)]) == 2
+    hint = f"needs {missing}: pip install 'ctagd-optax[testbed]'\n"
+    assert capsys.readouterr().err.endswith(hint)
+
+
 def test_unknown_arguments_exit_with_2(capsys):
     with pytest.raises(SystemExit) as end:
         main(["table", "--mode", "best"])

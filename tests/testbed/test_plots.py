@@ -1,6 +1,7 @@
 """Pictures hold what the results hold."""
 
 import itertools
+import sys
 
 import matplotlib
 import numpy as np
@@ -73,6 +74,18 @@ def test_colors_are_distinct_and_keep_to_names():
     palette = colors(names)
     assert len(set(palette)) == 4
     assert colors(["CT-AGD"]) == [palette[2]]
+
+
+def test_what_is_missing_is_named(results, tmp_path, monkeypatch):
+    for package in ("matplotlib", "plotly"):
+        monkeypatch.setitem(sys.modules, package, None)
+    for make in (
+        testbed.plot,
+        testbed.explore_page,
+        lambda results: testbed.animate(results, tmp_path / "film.gif"),
+    ):
+        with pytest.raises(ImportError, match=r"pip install 'ctagd-optax\[testbed\]'"):
+            make(results)
 
 
 def test_bad_runs_are_refused(results):
