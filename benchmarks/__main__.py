@@ -29,6 +29,7 @@ from benchmarks import (
     tuning,
     workloads,
 )
+from benchmarks.files import read_json
 from ctagd_optax.testbed.files import replacing
 
 
@@ -398,8 +399,9 @@ def _add_profile(parser: argparse.ArgumentParser) -> None:
 
 def _profile(options: argparse.Namespace, console: Console) -> int:
     del console
+    kind = "a comparison, as the results.json of compare does"
     found = [
-        profiles.relabelled(json.loads(path.read_text()))
+        profiles.relabelled(read_json(path, {"workload", "arms"}, kind))
         for path in options.comparisons
     ]
     arms = profiles.common_arms(found)

@@ -9,7 +9,6 @@ import collections
 import contextlib
 import dataclasses
 import importlib.metadata
-import json
 import math
 import os
 import pathlib
@@ -31,7 +30,7 @@ import ctagd_optax
 from benchmarks import devices
 from benchmarks.checkpoints import Checkpoints
 from benchmarks.data import Pipeline, Prefetch, prefetch
-from benchmarks.files import write_json
+from benchmarks.files import read_json, write_json
 from benchmarks.logs import Metrics, Reporter, check_tensorboard, read_metrics
 from benchmarks.models import parameter_count
 from benchmarks.optimizers import Arm, arm
@@ -823,13 +822,7 @@ def check_same_run(config: Config) -> None:
 
 
 def _read_description(path: pathlib.Path) -> dict[str, Any]:
-    try:
-        description = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
-    if not {"config", "versions"} <= set(description):
-        raise ValueError(f"{path} does not describe a run")
-    return description
+    return read_json(path, {"config", "versions"}, "a run")
 
 
 def _write_description(run: Run, resume: bool) -> None:

@@ -122,6 +122,26 @@ def test_one_way_to_say_the_batch_size(capsys):
     assert "give --batch-size or --batch-sizes, not both" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{}", "does not describe a comparison, as the results.json of compare does"),
+        (b"3", "does not describe a comparison, as the results.json of compare does"),
+        (b"arms", "is not JSON: Expecting value: line 1 column 1 (char 0)"),
+        (b"\xff", "is not JSON: 'utf-8' codec can't decode byte 0xff"),
+    ],
+)
+def test_a_profile_of_something_else(content, message, tmp_path, capsys):
+    path = tmp_path / "bad.json"
+    path.write_bytes(content)
+    with pytest.raises(SystemExit) as end:
+        command_line.main(["profile", str(path)])
+    assert end.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {path} {message}")
+    assert error.count("\n") == 1
+
+
 def test_comparisons_without_a_common_arm(tmp_path, capsys):
     paths = []
     for name, arm in (("digits_mlp", "sgd"), ("cora_graphsage", "adam")):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.files import write_json
+from benchmarks.files import read_json, write_json
 
 
 def test_replaces_only_on_success(tmp_path):
@@ -13,3 +13,17 @@ def test_replaces_only_on_success(tmp_path):
         write_json(path, {"a": object()})
     assert path.read_text() == '{\n "a": 1\n}\n'
     assert [p.name for p in path.parent.iterdir()] == ["x.json"]
+
+
+def test_what_is_read_is_what_was_meant(tmp_path):
+    path = tmp_path / "x.json"
+    write_json(path, {"a": 1, "b": 2})
+    assert read_json(path, {"a"}, "a thing") == {"a": 1, "b": 2}
+    with pytest.raises(ValueError, match=r"x\.json does not describe a thing"):
+        read_json(path, {"a", "c"}, "a thing")
+    path.write_text("[]")
+    with pytest.raises(ValueError, match=r"x\.json does not describe a thing"):
+        read_json(path, {"a"}, "a thing")
+    path.write_text("{")
+    with pytest.raises(ValueError, match=r"x\.json is not JSON: Expecting"):
+        read_json(path, {"a"}, "a thing")
