@@ -40,7 +40,7 @@ def trials(spec: str, count: int) -> list[str]:
     Corput sequences (a Hammersley set). Numbers are rounded to two digits.
 
     Args:
-      spec: the arm; options that it gives are kept.
+      spec: the arm; options that it gives are kept, and must not be searched ones.
       count: how many.
 
     Returns:
@@ -55,6 +55,7 @@ def trials(spec: str, count: int) -> list[str]:
         raise ValueError(f"trials must be at least 1, got {count}")
     base, _, given = spec.partition(":")
     space = search_space(base.partition("@")[0].partition("+")[0])
+    _check_free(spec, space)
     names = []
     for n in range(count):
         options = [given] if given else []
@@ -63,6 +64,20 @@ def trials(spec: str, count: int) -> list[str]:
             options.append(f"{key}={_within(limits, share):.2g}")
         names.append(optimizers.arm(f"{base}:{','.join(options)}").name)
     return names
+
+
+def _check_free(spec: str, space: dict[str, dict[str, Any]]) -> None:
+    """Raises ValueError if the arm sets an option that is searched."""
+    base, _, given = spec.partition(":")
+    keys = [pair.partition("=")[0].strip() for pair in given.split(",")]
+    if "@" in base:
+        keys.append("learning_rate")
+    searched = [key for key in space if key in keys]
+    if searched:
+        raise ValueError(
+            f"optimizer {spec!r} must not set {', '.join(searched)}, which tune "
+            "searches"
+        )
 
 
 def _within(limits: dict[str, Any], share: float) -> float:

@@ -1,6 +1,7 @@
 """The search of options."""
 
 import json
+import re
 
 import pytest
 from rich.console import Console
@@ -34,6 +35,21 @@ def test_bad_input():
         tuning.search_space("x")
     with pytest.raises(ValueError, match="trials must be at least 1, got 0"):
         tuning.trials("sgd", 0)
+
+
+@pytest.mark.parametrize(
+    ("spec", "searched"),
+    [
+        ("sgd@0.1", "learning_rate"),
+        ("sgd@0.1+average", "learning_rate"),
+        ("sgd:momentum=0.9, learning_rate = 0.1", "learning_rate"),
+        ("ct_sgd@0.1:curvature_min=0.1", "learning_rate, curvature_min"),
+    ],
+)
+def test_what_is_searched_must_not_be_set(spec, searched):
+    message = f"optimizer '{re.escape(spec)}' must not set {searched}, which tune"
+    with pytest.raises(ValueError, match=message):
+        tuning.trials(spec, 3)
 
 
 def test_the_best_on_the_validation_part_is_chosen(tmp_path):
