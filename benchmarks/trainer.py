@@ -811,13 +811,16 @@ def check_same_run(config: Config) -> None:
             f"optimizer must stay {description['optimizer']!r} to go on with the run "
             f"in {config.out}, got {options!r}"
         )
-    earlier = description["config"]
-    for field in dataclasses.fields(config):
-        old, new = earlier.get(field.name), getattr(config, field.name)
-        if old != new and field.name not in _FREE:
+    earlier = {**description["config"], "batch_size": description["batch_size"]}
+    size = config.batch_size or workload(config.workload).batch_size
+    now = {**vars(config), "batch_size": size}
+    for name, new in now.items():
+        old = earlier.get(name)
+        if old != new and name not in _FREE:
+            whose = ", the workload's" if getattr(config, name) is None else ""
             raise ValueError(
-                f"{field.name} must stay {old!r} to go on with the run in "
-                f"{config.out}, got {new!r}"
+                f"{name} must stay {old!r} to go on with the run in {config.out}, got "
+                f"{new!r}{whose}"
             )
 
 

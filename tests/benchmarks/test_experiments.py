@@ -122,7 +122,7 @@ def test_finished_runs_are_not_repeated(whole):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 32}, "batch_size must stay None to go on with the run in"),
+        ({"batch_size": 32}, "batch_size must stay 64 to go on with the run in"),
         ({"epochs": 1}, "epochs must be at least 2, which the run in"),
     ],
 )

@@ -382,6 +382,18 @@ def test_an_earlier_run_is_not_overwritten(whole_run):
         train(config(out, devices=1, seed=1), resume=True)
 
 
+def test_a_run_keeps_its_batch_size(tmp_path):
+    options = {"optimizer": "sgd", "devices": 1, "epochs": 1}
+    train(config(tmp_path / "own", batch_size=32, **options))
+    message = r"batch_size must stay 32 to .*, got 16, the workload's$"
+    with pytest.raises(ValueError, match=message):
+        train(config(tmp_path / "own", **options), resume=True)
+    train(config(tmp_path / "default", **options))
+    train(config(tmp_path / "default", batch_size=16, **options), resume=True)
+    with pytest.raises(ValueError, match=r"batch_size must stay 16 to .*, got 8$"):
+        train(config(tmp_path / "default", batch_size=8, **options), resume=True)
+
+
 def test_a_start_that_failed_is_no_run(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     summary = train(config(tmp_path, optimizer="sgd", devices=1, epochs=1))
