@@ -391,6 +391,12 @@ class Run:
             seed=config.seed,
             validation=self.work.validation if config.part == "validation" else 0,
         )
+        # A generated set is there for its shapes, whatever the number of examples.
+        if not config.synthetic and self.batch_size > self.pipeline.train_size:
+            raise ValueError(
+                f"batch_size must be at most {self.pipeline.train_size}, the number of "
+                f"training examples, got {self.batch_size}"
+            )
         self.rows = devices.local_rows(self.batch_size)
         self.constants = devices.put_everywhere(self.mesh, self.pipeline.constants)
         dtype = jnp.dtype(config.dtype)

@@ -24,11 +24,13 @@ class Pipeline(Protocol):
 
     Attributes:
       batch_size: examples in a batch, of all processes together.
+      train_size: examples to train on.
       steps_per_epoch: batches in an epoch, the last one filled up from its start.
       constants: arrays that every batch refers to.
     """
 
     batch_size: int
+    train_size: int
     steps_per_epoch: int
     constants: Batch
 
@@ -64,6 +66,7 @@ class _Examples:
         if not len(train):
             raise ValueError("the set has no examples to train on")
         self.batch_size = batch_size
+        self.train_size = len(train)
         self.steps_per_epoch = -(-len(train) // batch_size)
         self.constants: Batch = {}
         self._train = train

@@ -464,6 +464,14 @@ def test_a_workload_that_has_changed_is_not_continued(whole_run, monkeypatch):
             {"batch_size": 12, "devices": 8},
             "batch_size must be a multiple of accumulate times devices, 1 × 8 = 8; got",
         ),
+        (
+            {"batch_size": 129, "devices": 1},
+            "batch_size must be at most 128, the number of training examples, got 129",
+        ),
+        (
+            {"batch_size": 97, "devices": 1, "part": "validation"},
+            "batch_size must be at most 96, the number of training examples, got 97",
+        ),
         ({"workload": "smal"}, "unknown workload 'smal'; did you mean small"),
         ({"optimizer": "sdg"}, "unknown optimizer 'sdg'; did you mean sgd"),
     ],
@@ -471,6 +479,15 @@ def test_a_workload_that_has_changed_is_not_continued(whole_run, monkeypatch):
 def test_bad_input(tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
         Run(config(tmp_path, **options))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"batch_size": 128}, {"batch_size": 256, "synthetic": True}],
+    ids=["the whole set", "a generated set"],
+)
+def test_one_batch_an_epoch(tmp_path, options):
+    assert Run(config(tmp_path, devices=1, **options)).steps_per_epoch == 1
 
 
 def test_tensorboard_files(tmp_path):

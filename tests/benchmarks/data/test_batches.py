@@ -388,6 +388,11 @@ def test_a_graph_without_edges():
     assert (batch["hop2"] == batch["node"][:, None, None]).all()
 
 
+def test_the_number_of_examples_to_train_on():
+    # 23 images less 6 for validation, windows behind any offset, nodes.
+    assert [pipeline.train_size for pipeline in pipelines()] == [17, 16, 17]
+
+
 def test_graph_refuses():
     with pytest.raises(ValueError, match="fanout must be two numbers of at least 1"):
         GraphPipeline(graph(), 4, (3, 0))
