@@ -155,12 +155,12 @@ def brief(rows: list[Row]) -> list[Row]:
     ]
 
 
-def caption(results: dict[str, Any], rows: list[Row] | None = None) -> str:
+def caption(results: dict[str, Any], rows: list[Row]) -> str:
     """What the numbers of a comparison's table are, and what they mean.
 
     Args:
       results: the comparison.
-      rows: the table's rows, whose terms are explained; None explains all terms.
+      rows: the table's rows, whose terms are explained.
 
     Returns:
       The text below the table.

@@ -69,12 +69,12 @@ def test_an_arm_that_alone_never_arrives():
 
 
 def test_caption(results):
-    text = tables.caption(results)
+    text = tables.caption(results, [])
     assert text.startswith(
         "Digits: test accuracy over 2 seeds, 3 epochs of 24 steps of 64 examples. "
         "Means ± 95 % intervals. The cutoff 76.0 % is 5 % below"
     )
-    alone = tables.caption(comparison(sgd=("backbone", run(0.5))))
+    alone = tables.caption(comparison(sgd=("backbone", run(0.5))), [])
     assert "over 1 seed, " in alone
     assert "Means. The" in alone
 
