@@ -31,12 +31,10 @@ BACKBONES = {
     "schedule_control": "sgd",
     "sawtooth_control": "sgd",
     "robust_sgd": "sgd",
-    "first_rule_sgd": "sgd",
     "adam": "adam",
     "ct_adam": "adam",
     "sawtooth_adam_control": "adam",
     "robust_adam": "adam",
-    "first_rule_adam": "adam",
 }
 # What an arm is measured against to tell curvature from its schedule.
 CONTROLS = {
@@ -44,8 +42,6 @@ CONTROLS = {
     "ct_sgd_no_correction": "schedule_control",
     "robust_sgd": "sawtooth_control",
     "robust_adam": "sawtooth_adam_control",
-    "first_rule_sgd": "sawtooth_control",
-    "first_rule_adam": "sawtooth_adam_control",
 }
 
 

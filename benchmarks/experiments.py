@@ -175,7 +175,7 @@ def entry(spec: str) -> Entry:
     kind = curves.kind(spec)
     if kind in ("sgd", "adam"):
         return Entry(spec, "tuned")  # a backbone at another learning rate
-    if kind.startswith(("robust_", "first_rule_")):
+    if kind.startswith("robust_"):
         return Entry(spec, "ours")
     is_control = curves.is_curvature_tuned(spec) or kind.endswith("_control")
     return Entry(spec, "control" if is_control else "peer")

@@ -176,7 +176,6 @@ def page(results: pathlib.Path) -> str:
         _cost(found, results / "overhead.json"),
         _robust(found),
         goals.section(found, results),
-        _first_rule(found),
         _bolder(found, results),
         _sweeps(results / "sweep"),
         _robust_ingredients(contests.read(results / "ablate" / "robust_sgd")),
@@ -635,8 +634,8 @@ def _later_cells(results: pathlib.Path) -> str:
 def _bolder(found: list[contests.Comparison], results: pathlib.Path) -> str:
     """The variant with sharper evidence beside the method as it is."""
     variants = {ours: f"{ours}:{experiments.BOLD}" for ours in contests.RIVALS}
-    tables_of_variant = _variant(found, variants, "bolder")
-    if not tables_of_variant:
+    figures = _variant(found, variants, "bolder")
+    if not figures:
         return ""
     return (
         "## Is a bolder variant better?\n\n"
@@ -648,30 +647,13 @@ def _bolder(found: list[contests.Comparison], results: pathlib.Path) -> str:
         "was chosen among 2, 3 and 4 by accuracy on data set aside and training loss "
         "of ten MLPs for digits and Fashion-MNIST at five learning rates; 4 was sooner "
         "still there around SGD, but let the loss of noisy quadratics without momentum "
-        f"rise more in between. {tables_of_variant}"
+        f"rise more in between. {figures}"
         f"In the sweeps below, {_later_cells(results)}. Around SGD that is less safe, "
         "so it is not the default. A step length that is short only because the "
         "descent came out large by chance is no reason to grow. The larger error by "
         "terms stands in for the error of the descent, which the bound leaves out; "
         "with both errors in the bound, the variant was no sooner than the method as "
         "it is (on the MLPs).\n"
-    )
-
-
-def _first_rule(found: list[contests.Comparison]) -> str:
-    """The rule that the method began with beside the method as it is."""
-    variants = {
-        ours: f"first_rule_{rivals.bare}" for ours, rivals in contests.RIVALS.items()
-    }
-    tables_of_variant = _variant(found, variants, "first rule")
-    if not tables_of_variant:
-        return ""
-    return (
-        "## Was our first rule better?\n\n"
-        "It measures a step by the descent that its own gradient promises, which takes "
-        "noise for descent, grows to one Newton step and m to 10, waits for the end of "
-        "the first epoch, and corrects to the root of a line for each coordinate. "
-        f"{tables_of_variant}"
     )
 
 

@@ -492,21 +492,6 @@ _ROBUST: dict[str, Value] = {
     "correction_samples": 32,
 }
 
-# What the robust method was at first: steps measured by their own gradients, and the
-# root of a line for each coordinate as correction.
-_FIRST_RULE: dict[str, Value] = _ROBUST | {
-    "promise": "own",
-    "target": 1.0,
-    "early_target": 0.0,
-    "first_threshold": 0.5,
-    "decay": 1.0,
-    "multiplier_max": 10.0,
-    "correction": "coordinate_line",
-    "correction_multiplier_max": 10.0,
-    "correction_confidence": 1.0,
-    "correction_samples": 1000,
-}
-
 _KINDS: dict[str, _Kind] = {
     "sgd": _Kind("SGD with momentum, as the paper sets it", _sgd, _SGD, _parameters),
     "adam": _Kind("Adam, as the paper sets it", _adam, _ADAM, _parameters),
@@ -567,18 +552,6 @@ _KINDS: dict[str, _Kind] = {
         "Our robust method around Adam, as the paper sets it",
         _robust(_adam, tuple(_ADAM)),
         _ADAM | _ROBUST,
-        _parameters,
-    ),
-    "first_rule_sgd": _Kind(
-        "Our first rule around SGD, which measures steps by their own gradients",
-        _robust(_sgd, tuple(_SGD)),
-        _SGD | _FIRST_RULE,
-        _parameters,
-    ),
-    "first_rule_adam": _Kind(
-        "Our first rule around Adam, which measures steps by their own gradients",
-        _robust(_adam, tuple(_ADAM)),
-        _ADAM | _FIRST_RULE,
         _parameters,
     ),
     "adamw": _Kind("AdamW", _peer(optax.adamw), _ADAM, _parameters),

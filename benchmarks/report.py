@@ -21,7 +21,7 @@ FINDINGS = ROOT / "benchmarks" / "RESULTS.md"
 
 
 # Arms on digits that tell of the robust method's making, not of CT-AGD.
-_VARIANTS = re.compile(r"robust_\w+:|first_rule_|.*:peak=")
+_VARIANTS = re.compile(r"robust_\w+:|.*:peak=")
 
 
 def digits() -> str:

@@ -235,20 +235,6 @@ def test_the_robust_method(folder):
     assert findings.ROBUST_INGREDIENTS.keys() == experiments.ROBUST_ABLATIONS.keys()
 
 
-def test_the_first_rule(folder):
-    results = comparison(
-        sgd=("backbone", *(run(0.1, 0.5, 0.9, seed=n) for n in range(3))),
-        robust_sgd=("ours", *(run(0.9, 0.9, 0.9, seed=n) for n in range(3))),
-        first_rule_sgd=("ours", *(run(0.5, 0.9, 0.9, seed=n) for n in range(3))),
-    )
-    path = folder / "compare" / "digits_mlp"
-    write(path, results, dict.fromkeys(results["arms"], 1.0))
-    first = section(findings.page(folder), "Was our first rule better?")
-    assert first.count("| `digits_mlp` | 1.0 ± 0.0 | 2.0 ± 0.0 |") == 2
-    assert "| `sgd` | `sgd` | 0.33 | 0.67 | 0.33 | 0.67 |" in first
-    assert "around `sgd`, by accuracy, it is sooner on none and later on `d" in first
-
-
 def test_the_bolder_variant(folder):
     bold = f"robust_sgd:{experiments.BOLD}"
     results = comparison(
