@@ -68,8 +68,9 @@ def counters(params: optax.Params, dtype: DTypeLike = jnp.int32) -> jax.Array:
 
 def accumulate(total: jax.Array, term: jax.Array, start: jax.Array) -> jax.Array:
     """Adds to a running sum, which starts anew where ``start`` holds."""
-    before = jnp.where(start, 0, total).astype(term.dtype)
-    return (before + term).astype(total.dtype)
+    dtype = jnp.promote_types(total.dtype, term.dtype)
+    before = jnp.where(start, 0, total).astype(dtype)
+    return (before + term.astype(dtype)).astype(total.dtype)
 
 
 def accumulate_products(totals: Any, a: Any, b: Any, start: jax.Array) -> Any:

@@ -106,6 +106,8 @@ def observe_path(path: Path, step: Step, weight: jax.Array, coordinates: bool) -
     Returns:
       The path with the sample.
     """
+    # Not by what is finite, which vmap makes a batch, so that it would always add.
+    sampled = weight > 0
     weight = jnp.where(step.finite, weight.astype(jnp.float32), 0)
     before = jnp.where(step.epoch_step == 0, 0, path.weight)
     total = before + weight
@@ -171,7 +173,7 @@ def observe_path(path: Path, step: Step, weight: jax.Array, coordinates: bool) -
     return Path(
         total,
         jnp.where(step.epoch_step == 0, 0, path.samples) + jnp.sign(weight),
-        *jax.lax.cond(jnp.any(weight > 0), add, keep),
+        *jax.lax.cond(sampled, add, keep),
     )
 
 

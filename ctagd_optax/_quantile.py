@@ -46,7 +46,7 @@ def tensor_quantile(
 
     As with :func:`numpy.quantile`, a NaN among the entries makes the result NaN, and so
     does interpolation next to an infinity. The derivative is that of the entries which
-    the result is made of; equal entries share it.
+    the result is made of; equal entries share it, and ``q`` is a constant.
 
     Args:
       x: real floating-point tensor of any shape, with fewer than 2**31 entries.

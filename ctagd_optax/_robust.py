@@ -52,9 +52,9 @@ class MotionSums(NamedTuple):
       fresh: P, the sum of -⟨u_{t-2}, g_{t-1}⟩: what is left of the promise by the
         gradient of the next batch, which does not share the noise of u_{t-2}.
       fresh_error: the root of the sum of the squares of these terms.
-      error_by_terms: the root of the sum of n_t².
+      error_by_terms: the root of the sum of n_t², if errors are by gradients.
       error_by_gradients: the root of the sum of the squares of what each gradient but
-        the last adds to N.
+        the last adds to N, likewise.
     """
 
     curvature: jax.Array
@@ -64,8 +64,8 @@ class MotionSums(NamedTuple):
     overlap_error: jax.Array
     fresh: jax.Array
     fresh_error: jax.Array
-    error_by_terms: jax.Array
-    error_by_gradients: jax.Array
+    error_by_terms: jax.Array | None = None
+    error_by_gradients: jax.Array | None = None
 
 
 class RobustInfo(NamedTuple):
@@ -111,14 +111,14 @@ class RobustMemory(NamedTuple):
     Attributes:
       even: u of the last step with an even t.
       odd: u of the last step with an odd t.
-      promise: for each tensor, -⟨u_{t-1}, g_{t-1}⟩.
+      last_promise: for each tensor, -⟨u_{t-1}, g_{t-1}⟩.
       previous_multiplier: for each tensor, m_{t-1}.
       streak: for each tensor, finite gradients in a row.
     """
 
     even: optax.Updates
     odd: optax.Updates
-    promise: jax.Array
+    last_promise: jax.Array
     previous_multiplier: jax.Array
     streak: jax.Array
 
@@ -130,17 +130,18 @@ class RobustEvidence(NamedTuple):
       pooled: sums over all tensors; None if every tensor is judged alone.
       alone: sums per tensor; None if all are judged together.
       last_overlap: for each tensor, ⟨u_{t-1}, g_t⟩ of the last step.
-      last_share: for each tensor, what the last gradient has added to N so far.
+      last_share: for each tensor, what the last gradient has added to N so far; None
+        if errors are by terms.
       judged_gamma: for each tensor, the γ_k of the epoch.
-      squared_gradients: Σ ‖g‖² over the steps with finite gradients; one entry.
-      steps: the number of those; one entry.
+      squared_gradients: Σ ‖g‖² of the tensors with finite gradients; one entry.
+      steps: the number of steps that have one; one entry.
       path: evidence for the correction; None without one.
     """
 
     pooled: MotionSums | None
     alone: MotionSums | None
     last_overlap: jax.Array
-    last_share: jax.Array
+    last_share: jax.Array | None
     judged_gamma: jax.Array
     squared_gradients: jax.Array
     steps: jax.Array
@@ -184,7 +185,7 @@ def step_length(
     Examples:
       >>> import jax.numpy as jnp
       >>> from ctagd_optax._robust import MotionSums, step_length
-      >>> sums = MotionSums(*map(jnp.asarray, [0.2, 0.1, 1, -0.4] + 5 * [0.5]))
+      >>> sums = MotionSums(*map(jnp.asarray, [0.2, 0.1, 1, -0.4, 0.5, 0.5, 0.5]))
       >>> print(*step_length(sums, jnp.asarray(2.0)))
       1.2 0.2
     """
@@ -484,8 +485,8 @@ def robust_ct_agd(
     check_choice("aim", aim, ("mean", "peak"))
     check_choice("correction", correction, ("mean", "line", "coordinate_line", "none"))
     check_dtype("accumulator_dtype", accumulator_dtype)
+    check_number("target", target, 0, above=True)
     for name, value in (
-        ("target", target),
         ("early_target", early_target),
         ("confidence", confidence),
         ("first_threshold", first_threshold),
@@ -516,14 +517,17 @@ def robust_ct_agd(
         def zeros(size=tensors, dtype=jnp.float32):
             return jnp.zeros((size,), dtype)  # each its own, so that all can be donated
 
+        unused = MotionSums._field_defaults if errors == "terms" else {}
+
         def sums(size):
-            return MotionSums(*(zeros(size) for _ in MotionSums._fields))
+            fields = (x for x in MotionSums._fields if x not in unused)
+            return MotionSums(**{name: zeros(size) for name in fields})
 
         evidence = RobustEvidence(
             pooled=sums(1) if pooling != "tensor" else None,
             alone=sums(tensors) if pooling != "all" else None,
             last_overlap=zeros(),
-            last_share=zeros(),
+            last_share=None if errors == "terms" else zeros(),
             judged_gamma=zeros(),
             squared_gradients=zeros(1),
             steps=zeros(1, jnp.int32),
@@ -536,7 +540,7 @@ def robust_ct_agd(
         memory = RobustMemory(
             even=accumulators(params, accumulator_dtype),
             odd=accumulators(params, accumulator_dtype),
-            promise=zeros(),
+            last_promise=zeros(),
             previous_multiplier=zeros(),
             streak=zeros(dtype=jnp.int32),
         )
@@ -554,6 +558,7 @@ def robust_ct_agd(
         """Shrinks what is above 1 where a gradient is unusually large."""
         usual = jnp.asarray(guard, jnp.float32) * usual
         ratio = _ratio(square, jnp.where(usual > 0, usual, 0))
+        ratio = jnp.where(jnp.isfinite(square), ratio, jnp.inf)
         share = jnp.where(ratio < jnp.inf, 1 / jnp.maximum(ratio, 1), 0)
         shorter = multiplier - jnp.maximum(multiplier - 1, 0) * (1 - share)
         return jnp.where(ratio <= 1, multiplier, shorter)
@@ -568,8 +573,10 @@ def robust_ct_agd(
         if promise == "own":
             error = slack * sums.overlap_error
             descending = sums.overlap_sum + error < 0
-        descending |= ~jnp.asarray(require_descent, jnp.bool_)
         return high, low, descending, ascending
+
+    def may_grow(descending):
+        return descending | ~jnp.asarray(require_descent, jnp.bool_)
 
     def judged(evidence, decide):
         """The decision by each tensor's sums, by those of all, or their mean."""
@@ -582,7 +589,7 @@ def robust_ct_agd(
         def decide(sums):
             high, _, descending, _ = bounds(sums, jnp.ones_like(sums.promise))
             aimed = jnp.asarray(early_target, jnp.float32)
-            longer = descending & (high >= 0) & (high < aimed)
+            longer = may_grow(descending) & (high >= 0) & (high < aimed)
             return jnp.where(longer, aimed / high, 1)
 
         # Two samples of descent are soon sure; more have seen how curvature changes.
@@ -620,17 +627,18 @@ def robust_ct_agd(
         older, overlap = jnp.where(is_even, even, odd), jnp.where(is_even, odd, even)
         scale = jnp.where(ready, memory.previous_multiplier, 1)
         change = older - evidence.last_overlap
-        # Of N, what this gradient adds, and all that the one before has added.
-        share = jnp.where(ready, older / scale, 0)
-        whole = evidence.last_share - jnp.where(ready, evidence.last_overlap / scale, 0)
-        terms = (
+        terms = [
             jnp.where(ready, change / scale, 0),
-            jnp.where(ready, memory.promise, 0),
+            jnp.where(ready, memory.last_promise, 0),
             jnp.where(ready, overlap / scale, 0),
             jnp.where(ready, -evidence.last_overlap, 0),
-            whole,
-            share,
-        )
+        ]
+        share = None
+        if evidence.last_share is not None:
+            # Of N, what this gradient adds, and all that the one before has added.
+            share = jnp.where(ready, older / scale, 0)
+            lost = jnp.where(ready, evidence.last_overlap / scale, 0)
+            terms += [evidence.last_share - lost, share]
         together = [jnp.sum(x, keepdims=True) for x in terms]
         # What was seen with the same multiplier tells of this epoch, too.
         drift = jnp.abs(step.epoch_gamma - evidence.judged_gamma)
@@ -642,8 +650,8 @@ def robust_ct_agd(
         def add(sums, new, unchanged):
             if sums is None:
                 return None
-            curvature, promise, overlap, fresh, whole, share = new
-            sound = jnp.all(jnp.isfinite(jnp.stack(sums)), axis=0)
+            curvature, promise, overlap, fresh, *shares = new
+            sound = jnp.all(jnp.isfinite(jnp.stack(jax.tree.leaves(sums))), axis=0)
             lasting = jnp.where(unchanged & sound & lasts, jnp.exp(-age), 0)
             weight = jnp.where(start, lasting, 1)
 
@@ -656,10 +664,13 @@ def robust_ct_agd(
             def root(error, new):
                 return jnp.hypot(kept(error), new)
 
-            by_terms = root(sums.error_by_terms, curvature)
-            by_gradients = kept(jnp.hypot(sums.error_by_gradients, whole))
-            error = by_terms
-            if errors == "gradients":
+            by_gradients = None
+            if sums.error_by_gradients is None:
+                error, by_terms = root(sums.curvature_error, curvature), None
+            else:
+                whole, share = shares
+                by_terms = root(sums.error_by_terms, curvature)
+                by_gradients = kept(jnp.hypot(sums.error_by_gradients, whole))
                 error = jnp.minimum(by_terms, jnp.hypot(by_gradients, share))
             return MotionSums(
                 curvature=total(sums.curvature, curvature),
@@ -673,8 +684,9 @@ def robust_ct_agd(
                 error_by_gradients=by_gradients,
             )
 
-        square = _square(step.gradients)
-        counted = jnp.isfinite(square)
+        squares = per_tensor(lambda x: inner(x, x), step.gradients)
+        square = jnp.sum(jnp.where(step.finite, squares, 0), keepdims=True)
+        counted = jnp.any(step.finite) & jnp.isfinite(square)
         return RobustEvidence(
             pooled=add(evidence.pooled, together, jnp.all(unchanged)),
             alone=add(evidence.alone, terms, unchanged),
@@ -709,7 +721,7 @@ def robust_ct_agd(
         return RobustMemory(
             even=map_with_index(replace(is_even), memory.even, raw),
             odd=map_with_index(replace(~is_even), memory.odd, raw),
-            promise=jnp.where(step.finite, promise, 0),
+            last_promise=jnp.where(step.finite, promise, 0),
             previous_multiplier=1 / step.gamma,
             streak=jnp.where(step.finite, memory.streak + 1, 0),
         )
@@ -722,9 +734,13 @@ def robust_ct_agd(
         first = (info.settled == 0) & (multiplier == 1)
 
         def decide(sums):
+            high, low, descending, ascending = bounds(sums, multiplier)
             return next_multiplier(
                 multiplier,
-                *bounds(sums, multiplier),
+                high,
+                low,
+                may_grow(descending),
+                ascending,
                 first,
                 target=target,
                 first_threshold=first_threshold,

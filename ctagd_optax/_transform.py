@@ -248,7 +248,7 @@ def inner(x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def relative_norms(tree: Any, reference: Any) -> jax.Array:
-    """Norm of each tensor over that of its reference; 0 where it is 0."""
+    """Norm of each tensor over that of its reference; 0 where it is 0 itself."""
 
     def norm(x: jax.Array) -> jax.Array:
         return optax.tree.norm(x.astype(wide(x.dtype)))

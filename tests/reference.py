@@ -136,7 +136,9 @@ def ct_agd(
                     "clamped_low": (used & (raw < curvature_min)).sum() / size,
                     "clamped_high": (used & (raw > curvature_max)).sum() / size,
                     "relative_correction": (
-                        np.linalg.norm(correction) / norm if norm else 0.0
+                        np.linalg.norm(correction) / norm
+                        if norm
+                        else np.inf * correction.any()
                     ),
                     "left_out": left_out,
                 }
@@ -238,7 +240,7 @@ def robust_ct_agd(
             back = multiplier * overlap / own
             low = np.where(back > 1, np.maximum(low, 1 + back), low)
         high, low = np.where(own == 0, np.inf, high), np.where(own == 0, -np.inf, low)
-        return high, low, descends | (not require_descent), fresh < -slack[3]
+        return high, low, descends, fresh < -slack[3]
 
     tensors = range(len(backbones))
     peak, k, usual = np.ones(len(backbones)), 0, 0.0
@@ -253,7 +255,8 @@ def robust_ct_agd(
             early = []
             for use in _pooled(_motion(epoch, tensors), pooling, kept):
                 high, _, descends, _ = judge(use, np.ones(use.shape[1]))
-                short = descends & (high >= 0) & (high < early_target)
+                grows = descends | (not require_descent)
+                short = grows & (high >= 0) & (high < early_target)
                 with np.errstate(divide="ignore"):
                     found = np.where(short, early_target / high, 1)
                 early.append(found * np.ones(len(backbones)))
@@ -277,7 +280,8 @@ def robust_ct_agd(
             for use in evidence:
                 high, low, descends, ascends = judge(use, peak)
                 first = (settled == 0) & (peak == 1)
-                longer = descends & (high < np.where(first, first_threshold, threshold))
+                short = high < np.where(first, first_threshold, threshold)
+                longer = short & (descends | (not require_descent))
                 most = np.where(first, np.inf, growth)
                 with np.errstate(invalid="ignore", divide="ignore"):
                     factor = np.where(low > 1, 1 / low, 1)

@@ -362,17 +362,17 @@ def test_vmap_over_seeds_keeps_the_counter_unbatched(wrapped):
         problems.params(),
     )
     single = jax.tree.map(lambda p: p[0], params)
-    # Trees like the parameters and vectors per tensor are batched, scalars are not.
-    axes = optax.tree.map_params(
-        opt,
-        lambda _: 0,
-        opt.init(single),
-        transform_non_params=lambda v: 0 if jnp.ndim(v) else None,
-    )
+    axes = jax.tree.map(lambda _: 0, opt.init(single))
+    axes = axes._replace(epoch=None, epoch_step=None)
     state = jax.vmap(opt.init, out_axes=axes)(params)
     grads = jax.vmap(jax.grad(problems.loss))
     update = jax.vmap(opt.update, in_axes=(0, axes, 0), out_axes=(0, axes))
-    assert "cond[" in str(jax.make_jaxpr(update)(grads(params), state, params))
+
+    def conds(update, *arguments):
+        return str(jax.make_jaxpr(update)(*arguments)).count("cond[")
+
+    plain = conds(opt.update, jax.grad(problems.loss)(single), opt.init(single), single)
+    assert conds(update, grads(params), state, params) == plain > 0
 
     batched = params
     for _ in range(3 * T):
@@ -430,6 +430,33 @@ def test_donation_of_params_and_state(opt):
         params, state = donating(params, state)
         kept, kept_state = jax.jit(step)(kept, kept_state)
     assert_close(params, kept, rtol=1e-6)
+
+
+@pytest.mark.parametrize("correction", ["mean", "line", "coordinate_line"])
+def test_gradient_through_a_robust_correction_is_finite(correction):
+    target = problems.params(jnp.float64)
+
+    def outcome(learning_rate):
+        opt = ctagd_optax.robust_ct_agd(
+            optax.sgd(learning_rate),
+            12,
+            correction=correction,
+            correction_multiplier_max=jnp.inf,
+            correction_confidence=0.0,
+            multiplier_max=1.0,
+        )
+        params, state = target, opt.init(target)
+        for n in range(13):
+            # Back and forth across a valley, where the correction pays.
+            grads = jax.tree.map(lambda p, n=n: p + (-1.0) ** n, params)
+            updates, state = opt.update(grads, state, params)
+            params = optax.apply_updates(params, updates)
+        return problems.loss(params), state.info.relative_correction
+
+    slope, corrections = jax.jit(jax.grad(outcome, has_aux=True))(0.3)
+    assert (corrections > 0).all()
+    assert jnp.isfinite(slope)
+    assert slope != 0
 
 
 def test_gradient_through_robust_updates_is_finite():

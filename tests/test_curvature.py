@@ -71,7 +71,7 @@ def test_numpy_reference(name):
 
     evidence, nothing = estimator.init(leaf(np.zeros(shape)), None)
     for epoch, (steps, bad) in enumerate(
-        [(4, ()), (1, ()), (2, ()), (2, (0,)), (9, (4,)), (9, (2, 3, 8))]
+        [(4, ()), (1, ()), (2, ()), (3, ()), (2, (0,)), (9, (4,)), (9, (2, 3, 8))]
     ):
         thetas, gradients, *second = rng.standard_normal((4, steps, *shape))
         for t in bad:

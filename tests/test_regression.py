@@ -76,6 +76,23 @@ def test_mean_gradient_doubles_as_the_average(window):
     np.testing.assert_allclose(updates, correction, rtol=1e-6)
 
 
+@pytest.mark.parametrize("weighting", ["uniform", "linear"])
+def test_an_epoch_knows_nothing_of_the_one_before(weighting):
+    estimator = ctagd_optax.regression(weighting, window=5.0, shrink=False)
+    points, gradients = np.random.default_rng(0).standard_normal((2, 2, 9, 4))
+
+    def after(*epochs):
+        evidence, memory = estimator.init(jnp.zeros(4), None)
+        for epoch in epochs:
+            for t in range(9):
+                x, g = (jnp.asarray(a[epoch, t]) for a in (points, gradients))
+                step = problems.observed_step(t, x, g, None, epoch)
+                evidence = estimator.observe(evidence, memory, step, 0.0)
+        return estimator.estimate(evidence, 0.0)
+
+    jax.tree.map(np.testing.assert_array_equal, after(0, 1), after(1))
+
+
 def test_parameters_far_from_zero():
     # The textbook's sums of squares would cancel to nothing in 32 bits.
     noise = jax.random.normal(jax.random.key(0), (50, 100), jnp.float32)

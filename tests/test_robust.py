@@ -426,9 +426,14 @@ def test_rule():
     assert after(np.inf, 0.0, False, ascending=True) == pytest.approx(1.8)
     assert after(np.inf, 4.0, False, ascending=True) == 0.5  # already below 1
     assert after(jnp.nan, 0.0) == after(0.1, -jnp.inf) == after(-0.1, 0.0) == 1.0
+    assert after(jnp.nan, 0.0, m=0.5) == 0.5
+    # A target below the threshold is no reason to shorten.
+    one, high, low = map(jnp.asarray, (1.0, 1.5, 0.0))
+    assert next_multiplier(one, high, low, True, first=True, target=1.0) == 1
 
 
-def test_the_first_decision_is_made_once():
+@pytest.mark.parametrize("require_descent", [True, False])
+def test_the_first_decision_is_made_once(require_descent):
     """An epoch that was clear uses it up; one that told nothing does not."""
 
     def multiplier(*epochs):
@@ -440,6 +445,7 @@ def test_the_first_decision_is_made_once():
             first_threshold=0.1,
             threshold=0.05,
             correction="none",
+            require_descent=require_descent,
         )
         x = jnp.ones(3, jnp.float32)
         state, update = opt.init(x), jax.jit(opt.update)
@@ -455,6 +461,47 @@ def test_the_first_decision_is_made_once():
     assert multiplier(0.15) == multiplier(0.15, 0.06) == (1, 1)
     assert multiplier(0.0) == (1, 0)
     assert multiplier(0.0, 0.06) == (m, 1)
+
+
+def test_descent_is_required_unless_told_otherwise():
+    # A slope that shows in three of four steps: some descent, but none that is sure.
+    gradients = np.tile([1.0, 1.0, 1.0, -1.0], 4)
+
+    def multiplier(**options):
+        opt = ctagd_optax.robust_ct_agd(
+            optax.sgd(1e-3), 16, early_target=0.0, correction="none", **options
+        )
+        x = jnp.zeros(1, jnp.float32)
+        state, update = opt.init(x), jax.jit(opt.update)
+        for g in gradients:
+            updates, state = update(jnp.full(1, g, jnp.float32), state, x)
+            x = x + updates
+        assert 0 < state.info.held[0] < 1
+        return float(state.info.multiplier[0])
+
+    options = {"first_threshold": 1e9, "target": 1e9}
+    assert multiplier(**options) == 1
+    assert multiplier(**options, require_descent=False) > 1
+
+
+def test_a_multiplier_has_a_least_value_and_is_no_new_start_after_it():
+    opt = ctagd_optax.robust_ct_agd(
+        optax.sgd(1.0), 6, multiplier_min=0.5, correction="none", early_target=0.0
+    )
+    x = jnp.ones(2, jnp.float32)
+    state, update = opt.init(x), jax.jit(opt.update)
+
+    def epoch(x, state, curvature):
+        for _ in range(6):
+            updates, state = update(curvature * x, state, x)
+            x = x + updates
+        return state
+
+    state = epoch(x, state, 12.0)  # steps of 12 Newton steps
+    np.testing.assert_array_equal(state.info.multiplier, 0.5)
+    # Of steps that are far too short now, growth is limited, as they are no first ones.
+    state = epoch(x, state._replace(info=state.info._replace(settled=0 * x[:1])), 1e-3)
+    np.testing.assert_array_equal(state.info.multiplier, 1.5)
 
 
 def test_noise_is_not_taken_for_descent():
@@ -580,6 +627,35 @@ def test_a_gradient_that_is_not_finite_is_left_out():
     assert (state.info.multiplier > 1).all()
 
 
+def test_a_tensor_that_is_never_finite_does_not_speak_for_the_others():
+    def run(bad, **options):
+        """Two epochs with a gradient of b that is bad, or 0, and a large last one."""
+        backbone = optax.chain(optax.zero_nans(), optax.sgd(1e-3))
+        opt = ctagd_optax.robust_ct_agd(backbone, 10, correction="none", **options)
+        params = problems.params()
+        state, update = opt.init(params), jax.jit(opt.update)
+        sums = []
+        for n in range(41):
+            grads = {"w": jnp.ones_like(params["w"]), "b": bad(n) * params["b"]}
+            if n == 40:
+                grads["w"] *= 1e3
+            updates, state = update(grads, state, params)
+            sums.append(float(state.evidence.pooled.promise[0]))
+        return state, updates, sums
+
+    finite, moved, sums = run(lambda n: 0.0, evidence_steps=5.0)
+    state, updates, others = run(
+        lambda n: jnp.nan if n < 40 else 0.0, evidence_steps=5.0
+    )
+    # The guard knows how large gradients were, and evidence fades as it does else.
+    np.testing.assert_allclose(state.info.gradient_square, finite.info.gradient_square)
+    np.testing.assert_allclose(updates["w"], moved["w"], rtol=1e-5)
+    np.testing.assert_allclose(others, sums, rtol=1e-5)
+    # And a step with a gradient that is not finite is not lengthened.
+    _, updates, _ = run(lambda n: jnp.nan)
+    np.testing.assert_allclose(updates["w"], -1e-3 * 1e3, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("options", "vectors"),
     [
@@ -682,7 +758,7 @@ def test_a_step_copies_no_vector():
         ({"growth": 0.5}, "growth must be finite and at least 1, got 0.5"),
         ({"early_growth": 0.5}, "early_growth must be finite and at least 1, got 0.5"),
         ({"guard": 0.0}, "guard must be above 0, got 0.0"),
-        ({"target": -1.0}, "target must be finite and at least 0, got -1.0"),
+        ({"target": 0.0}, "target must be finite and above 0, got 0.0"),
         ({"target": None}, "target must be a number, got None"),
         ({"steps_per_epoch": "5"}, "steps_per_epoch must be a number, got '5'"),
         ({"multiplier_min": 0.0}, "multiplier_min must be finite and above 0, got 0.0"),
