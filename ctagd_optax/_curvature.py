@@ -68,7 +68,7 @@ def counters(params: optax.Params, dtype: DTypeLike = jnp.int32) -> jax.Array:
 
 def accumulate(total: jax.Array, term: jax.Array, start: jax.Array) -> jax.Array:
     """Adds to a running sum, which starts anew where ``start`` holds."""
-    dtype = jnp.promote_types(total.dtype, term.dtype)
+    dtype = max(term.dtype, total.dtype, key=lambda dtype: dtype.itemsize)
     before = jnp.where(start, 0, total).astype(dtype)
     return (before + term.astype(dtype)).astype(total.dtype)
 

@@ -138,7 +138,7 @@ def ct_agd(
                     "relative_correction": (
                         np.linalg.norm(correction) / norm
                         if norm
-                        else np.inf * correction.any()
+                        else np.where(correction.any(), np.inf, 0.0)
                     ),
                     "left_out": left_out,
                 }

@@ -9,7 +9,7 @@ import optax
 import pytest
 
 import ctagd_optax
-from ctagd_optax._curvature import random_signs
+from ctagd_optax._curvature import accumulate, random_signs
 from tests import problems, reference_estimators
 
 ESTIMATORS = {
@@ -209,3 +209,12 @@ def fields(evidence):
         for name, field in evidence._asdict().items()
         for leaf in jax.tree.leaves(field)
     ]
+
+
+@pytest.mark.parametrize(("dtype", "kept"), [("float64", True), ("float32", False)])
+def test_sums_keep_their_bits(dtype, kept):
+    total = accumulate(
+        jnp.asarray(1.0, dtype), jnp.asarray(1e-9, "float32"), jnp.asarray(False)
+    )
+    assert total.dtype == dtype
+    assert (total > 1) == kept
