@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from benchmarks import contests, corrections, curves, overhead, sweeps, tables
 
 _BELOW_ONE = math.nextafter(1.0, 0)
+_ANSWERS = ("yes", "yes, within chance", "no, within chance", "no")
 
 
 class Goal(NamedTuple):
@@ -64,9 +65,7 @@ def section(found: list[contests.Comparison], results: pathlib.Path) -> str:
     if not rows:
         return ""
     counts = collections.Counter(map(_met, goals))
-    answers = "; ".join(
-        f"{counts[answer]} {answer}" for answer in sorted(counts, reverse=True)
-    )
+    answers = "; ".join(f"{counts[x]} {x}" for x in _ANSWERS if counts[x])
     cheap = sum(_met(goal) == "yes" for goal in cost)
     return (
         "## Which of its goals does the robust method reach?\n\n"
