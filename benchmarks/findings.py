@@ -489,10 +489,8 @@ def _cost(found: list[contests.Comparison], overhead: pathlib.Path) -> str:
 
     rows = []
     for comparison in found:
-        row, timed = (
-            {"workload": contests.workload(comparison)},
-            comparison.timings["arms"],
-        )
+        row = {"workload": contests.workload(comparison)}
+        timed = comparison.timings["arms"]
         for arm, backbone in (
             ("ct_sgd", "sgd"),
             ("ct_adam", "adam"),
