@@ -110,6 +110,7 @@ ROBUST_ABLATIONS = {
         "robust_sgd:early_growth=2",
     ),
     "decay": ("robust_sgd:decay=1",),
+    "floor": ("robust_sgd:floor=1", "robust_sgd:floor=0.3"),
     "largest multiplier": (
         "robust_sgd:multiplier_max=10",
         "robust_sgd:multiplier_max=40",

@@ -387,10 +387,10 @@ def _schedule_control(steps_per_epoch, *, curvature_min, **options):
 
 
 def _sawtooth(backbone: Callable[..., optax.GradientTransformation]) -> Callable:
-    def make(steps_per_epoch, *, learning_rate, peak, **options):
+    def make(steps_per_epoch, *, learning_rate, peak, floor, **options):
         def schedule(count):  # in t / T, as the paper anneals γ
             fraction = (count % steps_per_epoch) / steps_per_epoch
-            return learning_rate * (peak - (peak - 1) * fraction)
+            return learning_rate * (peak - (peak - floor) * fraction)
 
         return backbone(steps_per_epoch, learning_rate=schedule, **options)
 
@@ -465,6 +465,7 @@ _CORRECTION: dict[str, Value] = {
     "correction_gradient": "average",
 }
 
+_SAWTOOTH: dict[str, Value] = {"peak": 10.0, "floor": 1.0}
 _ROBUST: dict[str, Value] = {
     "parts": 1,
     "pooling": "all",
@@ -481,6 +482,7 @@ _ROBUST: dict[str, Value] = {
     "threshold": 0.25,
     "growth": 3.0,
     "decay": 0.9,
+    "floor": 0.1,
     "multiplier_min": 0.1,
     "multiplier_max": 20.0,
     "annealing": "rate",
@@ -533,13 +535,13 @@ _KINDS: dict[str, _Kind] = {
     "sawtooth_control": _Kind(
         "Control: SGD whose learning rate falls from ×10 to ×1 in each epoch",
         _sawtooth(_sgd),
-        _SGD | {"peak": 10.0},
+        _SGD | _SAWTOOTH,
         _parameters,
     ),
     "sawtooth_adam_control": _Kind(
         "Control: Adam whose learning rate falls from ×10 to ×1 in each epoch",
         _sawtooth(_adam),
-        _ADAM | {"peak": 10.0},
+        _ADAM | _SAWTOOTH,
         _parameters,
     ),
     "robust_sgd": _Kind(

@@ -17,7 +17,7 @@ from benchmarks import curves, experiments, optimizers, tables
 from benchmarks.files import write_json
 from benchmarks.workloads import workload
 
-CONTROLS = ("control", "high control")
+CONTROLS = ("control", "high control", "low control")
 
 # A run that gets less than this right is broken, where its backbone's is not.
 BROKEN = 0.5
@@ -39,6 +39,18 @@ def high_control(spec: str, control: str) -> str:
     return optimizers.arm(f"{control}:peak={peak:g}").name
 
 
+def low_control(spec: str, control: str) -> str:
+    """The sawtooth from the backbone's rate down to the floor of a method.
+
+    Examples:
+      >>> from benchmarks import sweeps
+      >>> sweeps.low_control("robust_sgd", "sawtooth_control")
+      'sawtooth_control:floor=0.1,peak=1'
+    """
+    floor = optimizers.arm(spec).options["floor"]
+    return optimizers.arm(f"{control}:floor={floor:g},peak=1").name
+
+
 def arms(spec: str, factors: Sequence[float]) -> list[dict[str, str]]:
     """The arms of each learning rate: backbone, controls, method and chance.
 
@@ -49,7 +61,7 @@ def arms(spec: str, factors: Sequence[float]) -> list[dict[str, str]]:
     Returns:
       For each factor, names of arms by what they are. "chance" is the backbone with a
       learning rate that is a thousandth larger. Robust methods have a "high control",
-      which starts where they may end up.
+      which starts where they may end up, and a "low control", which ends there.
 
     Examples:
       >>> from benchmarks import sweeps
@@ -73,6 +85,7 @@ def arms(spec: str, factors: Sequence[float]) -> list[dict[str, str]]:
     }
     if kind.startswith("robust_"):
         names["high control"] = high_control(spec, names["control"])
+        names["low control"] = low_control(spec, names["control"])
 
     def at(name: str, factor: float) -> str:
         rate = optimizers.arm(name).options["learning_rate"] * factor

@@ -48,6 +48,7 @@ class RobustRow(NamedTuple):
       overlap: O / D.
       held: P / D.
       multiplier: m.
+      floor: the share of its rate at which the epoch ends, beyond its annealing.
       gradient_square: mean of ‖g‖² of all tensors.
       relative_correction: norm of the last correction over the norm of the tensor.
       settled: 1 once an epoch surely descended or ascended.
@@ -63,6 +64,7 @@ class RobustRow(NamedTuple):
     overlap: float
     held: float
     multiplier: float
+    floor: float
     gradient_square: float
     relative_correction: float
     settled: float

@@ -85,6 +85,8 @@ class RobustInfo(NamedTuple):
         about 1 without noise, near 0 where gradients are mostly noise, below 0 where
         steps end uphill. 0 likewise.
       multiplier: m = 1/γ of the next epoch.
+      floor: the share of its learning rate at which the next epoch ends, beyond what
+        annealing does.
       gradient_square: mean of ‖g‖² over the epoch, of all tensors together.
       relative_correction: norm of the correction over the norm of the tensor.
       settled: 1 once an epoch surely descended or ascended, 0 before.
@@ -97,6 +99,7 @@ class RobustInfo(NamedTuple):
     overlap: jax.Array
     held: jax.Array
     multiplier: jax.Array
+    floor: jax.Array
     gradient_square: jax.Array
     relative_correction: jax.Array
     settled: jax.Array
@@ -284,6 +287,7 @@ def robust_ct_agd(
     threshold: ArrayLike = 0.25,
     growth: ArrayLike = 3.0,
     decay: ArrayLike = 0.9,
+    floor: ArrayLike = 0.1,
     multiplier_min: ArrayLike = 0.1,
     multiplier_max: ArrayLike = 20.0,
     annealing: str | Annealing = "rate",
@@ -327,6 +331,11 @@ def robust_ct_agd(
     Within each later epoch the learning rate falls linearly from :math:`m` to
     :math:`\min(1, m)`; where a gradient is unusually large, the part of :math:`m_t`
     above 1 is cut, and likewise that of the next :math:`m` after an epoch of them.
+
+    Where :math:`m` is at most 1 and steps still end uphill, noise has the better of
+    descent. A smaller :math:`m` would settle lower and get there later; instead the
+    rate falls linearly to a tenth (``floor``) within each epoch that follows, until
+    one surely descends: the first steps go as far as ever, the last settle.
 
     The correction goes back towards the mean :math:`\bar\theta` of the path through the
     second half of the epoch, as far as the loss seems to fall on the way. What tells is
@@ -437,6 +446,9 @@ def robust_ct_agd(
       growth: the largest factor by which they do.
       decay: the factor by which an :math:`m` above 1 falls after an epoch with
         :math:`P < 0`, by as many standard errors; 1 is none.
+      floor: the share of its rate to which an epoch falls, whatever the annealing,
+        after one with such a :math:`P` and an :math:`m` of at most 1, and from then on
+        until one with :math:`P > 0`, by as many standard errors; 1 is none.
       multiplier_min: the smallest :math:`m`.
       multiplier_max: the largest :math:`m`; it starts at 1 in any case.
       annealing: "rate" (above), or any that :func:`ct_agd` takes.
@@ -498,6 +510,7 @@ def robust_ct_agd(
     check_number("growth", growth, 1)
     check_number("early_growth", early_growth, 1)
     check_number("decay", decay, 0, 1, above=True)
+    check_number("floor", floor, 0, 1, above=True)
     check_number("evidence_steps", evidence_steps, 0, infinite=True)
     check_number("guard", guard, 0, above=True, infinite=True)
     check_number("multiplier_min", multiplier_min, 0, above=True)
@@ -604,7 +617,8 @@ def robust_ct_agd(
         )
         first = state.epoch == 0
         annealed = anneal(state.gamma, fraction, state.epoch_step)
-        multiplier = jnp.where(first, early(evidence), 1 / annealed)
+        left = 1 - (1 - info.floor) * fraction
+        multiplier = jnp.where(first, early(evidence), left / annealed)
         usual = jnp.where(first, mean_square(evidence), info.gradient_square)
         return 1 / cut(multiplier, _square(gradients), usual)
 
@@ -775,6 +789,10 @@ def robust_ct_agd(
         sums = evidence.pooled if evidence.alone is None else evidence.alone
         high, low, descending, ascending = bounds(sums, multiplier)
         settled = (descending | ascending).astype(jnp.float32)
+        noisy = ascending & (multiplier <= 1)
+        lowest = jnp.where(noisy, jnp.asarray(floor, jnp.float32), info.floor)
+        # In the first epoch there is no figure yet.
+        lowest = jnp.where(descending | (lowest == 0), 1, lowest)
         figures = (
             high,
             low,
@@ -785,6 +803,7 @@ def robust_ct_agd(
         found = RobustInfo(
             *(jnp.broadcast_to(x, gamma.shape) for x in figures),
             multiplier=after,
+            floor=jnp.broadcast_to(lowest, gamma.shape),
             gradient_square=jnp.broadcast_to(square, gamma.shape),
             relative_correction=relative_norms(moved, step.params),
             settled=jnp.maximum(info.settled, settled),

@@ -169,6 +169,7 @@ def robust_ct_agd(
     threshold=0.25,
     growth=3.0,
     decay=0.9,
+    floor=0.1,
     multiplier_min=0.1,
     multiplier_max=20.0,
     guard=4.0,
@@ -200,6 +201,7 @@ def robust_ct_agd(
       threshold: q_lo after it.
       growth: ρ.
       decay: of m after an epoch with P < 0.
+      floor: share of m to which an epoch falls after one with P < 0 and m <= 1.
       multiplier_min: the smallest m.
       multiplier_max: the largest m.
       guard: ratio of ‖g‖² to the mean of the last epoch.
@@ -244,7 +246,7 @@ def robust_ct_agd(
 
     tensors = range(len(backbones))
     peak, k, usual = np.ones(len(backbones)), 0, 0.0
-    settled = np.zeros(len(backbones))
+    settled, lowest = np.zeros(len(backbones)), np.ones(len(backbones))
     all_updates, multipliers, epochs, epoch = [], [], [], []
     kept = None
     for n, (theta, g) in enumerate(zip(thetas, gradients, strict=True)):
@@ -263,7 +265,9 @@ def robust_ct_agd(
             start = np.prod(early, 0) ** (1 / len(early))
             m = np.minimum(start, max(min(multiplier_max, early_growth ** (t - 2)), 1))
         else:
-            m = peak - np.maximum(peak - 1, 0) * min(t / steps_per_epoch, 1)
+            done = min(t / steps_per_epoch, 1)
+            m = peak - np.maximum(peak - 1, 0) * done
+            m = m * (1 - (1 - lowest) * done)
         square = sum(np.sum(x**2) for x in g)
         if k == 0 and t:
             usual = np.mean([row[4] for row in epoch])
@@ -293,7 +297,7 @@ def robust_ct_agd(
                 )
                 known = np.isfinite(low) & (high >= 0)
                 after = np.where(known, after, np.minimum(peak, 1))
-                judged.append((after, high, low, use, descends | ascends))
+                judged.append((after, high, low, use, descends, ascends))
             after = np.prod([row[0] for row in judged], 0) ** (1 / len(judged))
             if aim == "mean":
                 after = np.where(first & (after > 1), 2 * after - 1, after)
@@ -321,8 +325,10 @@ def robust_ct_agd(
             for i in tensors:
                 updates[i] = updates[i] + ways[i]
                 moved[i] = np.linalg.norm(ways[i]) / np.linalg.norm(theta[i])
-            _, high, low, use, clear = judged[0]
-            settled = np.maximum(settled, clear)
+            _, high, low, use, descends, ascends = judged[0]
+            settled = np.maximum(settled, descends | ascends)
+            lowest = np.where(ascends & (before <= 1), floor, lowest)
+            lowest = np.where(descends, 1, lowest)
             curvature, own, overlap, fresh, _ = use.sum(0).T
             with np.errstate(invalid="ignore"):
                 signal = curvature / standard_errors(use)[0]
@@ -334,6 +340,7 @@ def robust_ct_agd(
                     "overlap": overlap / np.where(own == 0, 1, own),
                     "held": fresh / np.where(own == 0, 1, own),
                     "multiplier": peak,
+                    "floor": lowest,
                     "relative_correction": moved,
                     "settled": settled,
                     "gradient_square": usual,

@@ -344,7 +344,7 @@ def test_steps_that_are_too_long_are_shortened_to_a_newton_step():
 def test_it_does_nothing_where_nothing_is_clear():
     backbone = optax.adam(0.1)
     opt = ctagd_optax.robust_ct_agd(
-        backbone, 20, first_threshold=0.0, threshold=0.0, correction="none"
+        backbone, 20, first_threshold=0.0, threshold=0.0, floor=1.0, correction="none"
     )
     rng = np.random.default_rng(0)
     params = {"w": jnp.asarray(rng.standard_normal(50), jnp.float32)}

@@ -18,6 +18,7 @@ def test_arms_share_a_learning_rate():
         "backbone": "adam@0.0001",
         "control": "sawtooth_adam_control@0.0001",
         "high control": "sawtooth_adam_control@0.0001:peak=20",
+        "low control": "sawtooth_adam_control@0.0001:floor=0.1,peak=1",
         "method": "robust_adam@0.0001:correction=none",
         "chance": "adam@0.0001001",
     }
