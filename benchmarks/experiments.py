@@ -95,6 +95,9 @@ ABLATIONS = {
 # The robust method with sharper evidence and steps to match.
 BOLD = "errors=gradients,evidence_steps=50,first_threshold=3,target=3"
 
+# The robust method whose epochs end quietly where noise has the better of descent.
+SETTLING = "floor=0.1"
+
 # Of our robust method, each ingredient left out or changed.
 ROBUST_ABLATIONS = {
     "rule": (
@@ -110,7 +113,7 @@ ROBUST_ABLATIONS = {
         "robust_sgd:early_growth=2",
     ),
     "decay": ("robust_sgd:decay=1",),
-    "floor": ("robust_sgd:floor=1", "robust_sgd:floor=0.3"),
+    "floor": (f"robust_sgd:{SETTLING}", "robust_sgd:floor=0.3"),
     "largest multiplier": (
         "robust_sgd:multiplier_max=10",
         "robust_sgd:multiplier_max=40",

@@ -79,6 +79,8 @@ ROBUST_INGREDIENTS = {
     "for its end otherwise",
     "decay": "of the multiplier after epochs whose steps end uphill; to 0.9 of it by "
     "default, none otherwise",
+    "floor": "the share of the learning rate to which epochs fall after one at no more "
+    "than the backbone's own rate whose steps end uphill; 1, so no fall, by default",
     "largest multiplier": "of the learning rate; 20 by default",
     "pooling": "one step length for all tensors by default; one for each, or the "
     "geometric mean of the two decisions, otherwise",
@@ -177,6 +179,7 @@ def page(results: pathlib.Path) -> str:
         _robust(found),
         goals.section(found, results),
         _bolder(found, results),
+        _settling(found, results),
         _sweeps(results / "sweep"),
         _robust_ingredients(contests.read(results / "ablate" / "robust_sgd")),
         _corrections(results / "corrections", found),
@@ -546,6 +549,11 @@ def robust_table(
     return "\n\n".join(parts) or "Not measured."
 
 
+def _figure(of: Callable[[list[float]], float], ratios: list[float]) -> str:
+    """A figure of some ratios, if there are any."""
+    return contests.times(of(ratios)) if ratios else tables.NOTHING
+
+
 def _ratios(found: list[contests.Comparison], key: str) -> str:
     """Epochs of the robust method over those of each rival: median and worst."""
     rows = []
@@ -555,8 +563,8 @@ def _ratios(found: list[contests.Comparison], key: str) -> str:
             row = {
                 "epochs of": contests.arm_name(ours),
                 "over those of": contests.arm_name(other),
-                "median": contests.times(statistics.median(ratios)) if ratios else "–",
-                "worst": contests.times(max(ratios)) if ratios else "–",
+                "median": _figure(statistics.median, ratios),
+                "worst": _figure(max, ratios),
                 "sooner": f"{sum(r < 1 for r in ratios)} of {len(ratios)}",
                 "later": f"{sum(r > 1 for r in ratios)} of {len(ratios)}",
             }
@@ -614,11 +622,17 @@ def _these(workloads: list[str]) -> str:
     return ", ".join(workloads) or "none"
 
 
-def _later_cells(results: pathlib.Path) -> str:
+def _read_sweeps(results: pathlib.Path, methods: Iterable[str]) -> list[dict[str, Any]]:
+    """The sweeps of some methods."""
+    paths = sorted(results.glob("sweep/*/*/sweep.json"))
+    found = (json.loads(path.read_text()) for path in paths)
+    return [sweep for sweep in found if sweep["method"] in methods]
+
+
+def _later_cells(results: pathlib.Path, variants: dict[str, str]) -> str:
     """In how many cells of the sweeps each method is later than its backbone."""
     parts = []
-    for path in sorted(results.glob("sweep/*/*/sweep.json")):
-        sweep = json.loads(path.read_text())
+    for sweep in _read_sweeps(results, (*variants, *variants.values())):
         ratios = sweeps.ratios(sweep)
         missed = sum(map(math.isinf, ratios))
         parts.append(
@@ -646,12 +660,58 @@ def _bolder(found: list[contests.Comparison], results: pathlib.Path) -> str:
         "of ten MLPs for digits and Fashion-MNIST at five learning rates; 4 was sooner "
         "still there around SGD, but let the loss of noisy quadratics without momentum "
         f"rise more in between. {figures}"
-        f"In the sweeps below, {_later_cells(results)}. Around SGD that is less safe, "
-        "so it is not the default. A step length that is short only because the "
-        "descent came out large by chance is no reason to grow. The larger error by "
-        "terms stands in for the error of the descent, which the bound leaves out; "
+        f"In the sweeps below, {_later_cells(results, variants)}. Around SGD that is "
+        "less safe, so it is not the default. A step length that is short only because "
+        "the descent came out large by chance is no reason to grow. The larger error "
+        "by terms stands in for the error of the descent, which the bound leaves out; "
         "with both errors in the bound, the variant was no sooner than the method as "
         "it is (on the MLPs).\n"
+    )
+
+
+def _settling(found: list[contests.Comparison], results: pathlib.Path) -> str:
+    """The variant whose epochs end quietly beside the method as it is."""
+    variants = {ours: f"{ours}:{experiments.SETTLING}" for ours in contests.RIVALS}
+    figures = _variant(found, variants, "settling")
+    if not figures:
+        return ""
+    rows = [
+        {
+            "epochs of": f"`{sweep['method']}`",
+            "over those of": f"the {over}",
+            "median": _figure(statistics.median, sweeps.ratios(sweep, over=over)),
+            "worst": _figure(max, sweeps.ratios(sweep, over=over)),
+            "median, m at 1": _figure(
+                statistics.median, sweeps.ratios(sweeps.held(sweep), over=over)
+            ),
+        }
+        for sweep in _read_sweeps(results, (*variants, *variants.values()))
+        for over in ("backbone", "low control")
+        if sweeps.has(sweep, over)
+    ]
+    return (
+        "## Does it pay to settle within epochs?\n\n"
+        "Where m is at most 1 and steps end uphill, noise has the better of descent. "
+        f"With `{experiments.SETTLING}` the learning rate then falls to a tenth within "
+        "each epoch, until one surely descends. It was chosen among some twenty ways "
+        "on ten settings of six MLPs for digits and Fashion-MNIST, five learning rates "
+        "each, around SGD and Adam, by accuracy on data set aside and by training "
+        "loss: floors of 0.05 to 0.3, at once or by steps, with evidence or wherever m "
+        "is at most 1, also where m is above 1, and with the mean rate kept by a "
+        "higher start. It acts only after an epoch with m = 1, so on the other "
+        "workloads, where m stays above 1, its runs are those of the method as it is. "
+        f"{figures}"
+        "Over the sweeps below, and over their cells in which m is 1 at the end of "
+        "every epoch; the low control falls from the backbone's rate to a tenth in all "
+        f"epochs, without evidence:\n\n{tables.markdown(rows, texts=2)}\n\n"
+        f"There, {_later_cells(results, variants)}. "
+        "So it pays at a rate that is too high. On the DeiT, whose steps end uphill at "
+        "a rate that is far too low, it costs, and the evidence does not tell the two "
+        "apart; so it is not the default. Tried for that on the same MLPs, and on one "
+        "run of the DeiT, and left out: to try a larger m and keep it if the loss does "
+        "not rise, and to weigh what an epoch gains by its loss against what noise "
+        "costs by the way back to the path's mean. Both differ from epoch to epoch by "
+        "as much as there is to see.\n"
     )
 
 
@@ -677,11 +737,7 @@ def _variant(
             for key, (_, measure) in contests.MEASURES.items():
                 for title, arm in (("as it is", ours), (name, variants[ours])):
                     ratios = contests.against(measured, arm, (other,), key)
-                    row[f"{title}, {measure}"] = (
-                        contests.times(statistics.median(ratios))
-                        if ratios
-                        else tables.NOTHING
-                    )
+                    row[f"{title}, {measure}"] = _figure(statistics.median, ratios)
             medians.append(row)
         for key, (_, measure) in contests.MEASURES.items():
             sooner, later = contests.beyond_chance(measured, variants[ours], ours, key)
@@ -708,7 +764,8 @@ def _sweeps(folder: pathlib.Path) -> str:
         "The backbone's learning rate times a factor. Epochs to 1 % below the test "
         "accuracy at which the bare backbone ends there with the same seed. The "
         "control is the sawtooth, which starts every epoch at ten times the rate; the "
-        "high control starts at twenty times, the method's largest m. The last column "
+        "high control starts at twenty times, the method's largest m; the low control, "
+        "of a method with a floor, falls to that from the rate itself. The last column "
         "is what chance does: the backbone with a learning rate that is a thousandth "
         "larger. That null counts as later more often than as sooner, as the level is "
         "one that the backbone's own run gets to. Constants were chosen on digits, "
@@ -745,16 +802,15 @@ def _sooner(found: dict[str, Any]) -> str:
         for what in sweeps.CONTROLS
         if sweeps.has(found, what)
     )
-    moved = sweeps.moved(found)
-    held = [cell for cell in found["cells"] if cell not in moved["cells"]]
+    moved, held = sweeps.moved(found), sweeps.held(found)["cells"]
     end = 100 * statistics.fmean(map(sweeps.loss_at_end, held)) if held else 0.0
     return (
         "Of the cells in which one of the two arrives, by over 5 %, it is sooner than "
         f"its backbone {count('method', 'backbone')} ({surely('backbone')} beyond what "
         f"seeds differ by), {rivals}. At worst it takes {worst('method')} times its "
         f"backbone's epochs. In {len(held)} of {len(found['cells'])} cells m is 1 at "
-        "the end of every epoch, so that it is its backbone, but for the first epoch "
-        f"and corrections; there it ends {abs(end):.1f} points "
+        "the end of every epoch, so that it is its backbone, but for the first epoch, "
+        f"corrections and a floor; there it ends {abs(end):.1f} points "
         f"{'below' if end > 0 else 'above'} it in the mean. In the others it takes "
         f"{worst('method', moved)} times its backbone's epochs at worst. By "
         f"chance the backbone is sooner than itself {count('chance', 'backbone')}, "

@@ -81,7 +81,7 @@ def section(found: list[contests.Comparison], results: pathlib.Path) -> str:
         "- **Control**: the same figure of the sawtooth, which starts every epoch at "
         "ten times the rate. In the sweeps, for epochs, that of the backbone at a "
         "thousandth more than its own rate, so of chance; for broken runs, those of "
-        "the control and of the high control. A run is broken if its loss is not "
+        "each control of the sweep. A run is broken if its loss is not "
         "finite, or if it ends with less than half of the test set right.\n"
     )
 

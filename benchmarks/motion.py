@@ -49,11 +49,11 @@ def onlooker(spec: str, factor: float) -> str:
     Examples:
       >>> from benchmarks import motion
       >>> motion.onlooker("robust_sgd", 10)
-      'robust_sgd@0.1:correction=none,floor=1,multiplier_max=1,multiplier_min=1'
+      'robust_sgd@0.1:correction=none,multiplier_max=1,multiplier_min=1'
     """
     if spec not in ("robust_sgd", "robust_adam"):
         raise ValueError(f"optimizer must be robust_sgd or robust_adam; got {spec!r}")
-    held = f"{spec}:correction=none,floor=1,multiplier_max=1,multiplier_min=1"
+    held = f"{spec}:correction=none,multiplier_max=1,multiplier_min=1"
     rate = optimizers.arm(held).options["learning_rate"] * factor
     return optimizers.at_rate(held, rate)
 

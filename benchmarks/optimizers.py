@@ -482,7 +482,7 @@ _ROBUST: dict[str, Value] = {
     "threshold": 0.25,
     "growth": 3.0,
     "decay": 0.9,
-    "floor": 0.1,
+    "floor": 1.0,
     "multiplier_min": 0.1,
     "multiplier_max": 20.0,
     "annealing": "rate",

@@ -44,7 +44,7 @@ def low_control(spec: str, control: str) -> str:
 
     Examples:
       >>> from benchmarks import sweeps
-      >>> sweeps.low_control("robust_sgd", "sawtooth_control")
+      >>> sweeps.low_control("robust_sgd:floor=0.1", "sawtooth_control")
       'sawtooth_control:floor=0.1,peak=1'
     """
     floor = optimizers.arm(spec).options["floor"]
@@ -61,7 +61,8 @@ def arms(spec: str, factors: Sequence[float]) -> list[dict[str, str]]:
     Returns:
       For each factor, names of arms by what they are. "chance" is the backbone with a
       learning rate that is a thousandth larger. Robust methods have a "high control",
-      which starts where they may end up, and a "low control", which ends there.
+      which starts where they may end up, and those with a floor a "low control", which
+      always falls to it.
 
     Examples:
       >>> from benchmarks import sweeps
@@ -85,7 +86,8 @@ def arms(spec: str, factors: Sequence[float]) -> list[dict[str, str]]:
     }
     if kind.startswith("robust_"):
         names["high control"] = high_control(spec, names["control"])
-        names["low control"] = low_control(spec, names["control"])
+        if optimizers.arm(spec).options["floor"] != 1:
+            names["low control"] = low_control(spec, names["control"])
 
     def at(name: str, factor: float) -> str:
         rate = optimizers.arm(name).options["learning_rate"] * factor
@@ -202,13 +204,18 @@ def cell(results: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
     }
 
 
+def _has_moved(one: dict[str, Any]) -> bool:
+    return any(not math.isclose(m, 1) for pair in one["multipliers"] for m in pair)
+
+
 def moved(found: dict[str, Any]) -> dict[str, Any]:
     """The sweep without the cells in which no run's multiplier m ever left 1."""
+    return {**found, "cells": list(filter(_has_moved, found["cells"]))}
 
-    def has_moved(one: dict[str, Any]) -> bool:
-        return any(not math.isclose(m, 1) for pair in one["multipliers"] for m in pair)
 
-    return {**found, "cells": [one for one in found["cells"] if has_moved(one)]}
+def held(found: dict[str, Any]) -> dict[str, Any]:
+    """The cells of the sweep in which no run's multiplier m ever left 1."""
+    return {**found, "cells": [x for x in found["cells"] if not _has_moved(x)]}
 
 
 def ratios(

@@ -82,6 +82,7 @@ _COLUMNS = {
     "signal": ("N/SE", "{:.1f}"),
     "overlap": ("O/D", "{:.2f}"),
     "held": ("P/D", "{:.2f}"),
+    "floor": ("floor", "{:.2g}"),
     "relative_correction": ("correction", "{:.2g}"),
     "left_out": ("out", "{}"),
 }

@@ -287,7 +287,7 @@ def robust_ct_agd(
     threshold: ArrayLike = 0.25,
     growth: ArrayLike = 3.0,
     decay: ArrayLike = 0.9,
-    floor: ArrayLike = 0.1,
+    floor: ArrayLike = 1.0,
     multiplier_min: ArrayLike = 0.1,
     multiplier_max: ArrayLike = 20.0,
     annealing: str | Annealing = "rate",
@@ -333,9 +333,11 @@ def robust_ct_agd(
     above 1 is cut, and likewise that of the next :math:`m` after an epoch of them.
 
     Where :math:`m` is at most 1 and steps still end uphill, noise has the better of
-    descent. A smaller :math:`m` would settle lower and get there later; instead the
-    rate falls linearly to a tenth (``floor``) within each epoch that follows, until
-    one surely descends: the first steps go as far as ever, the last settle.
+    descent. With a ``floor`` below 1 the rate then falls linearly to that share of
+    itself within each epoch that follows, until one surely descends: the first steps
+    go as far as ever, the last settle. That pays where the backbone's rate is too
+    high. But steps of a network can end uphill at a rate that is far too low, as
+    curvature settles to whatever the rate is, and there it costs: so it is an option.
 
     The correction goes back towards the mean :math:`\bar\theta` of the path through the
     second half of the epoch, as far as the loss seems to fall on the way. What tells is
@@ -448,7 +450,7 @@ def robust_ct_agd(
         :math:`P < 0`, by as many standard errors; 1 is none.
       floor: the share of its rate to which an epoch falls, whatever the annealing,
         after one with such a :math:`P` and an :math:`m` of at most 1, and from then on
-        until one with :math:`P > 0`, by as many standard errors; 1 is none.
+        until one with :math:`P > 0`, by as many standard errors; 1 is no fall.
       multiplier_min: the smallest :math:`m`.
       multiplier_max: the largest :math:`m`; it starts at 1 in any case.
       annealing: "rate" (above), or any that :func:`ct_agd` takes.

@@ -169,7 +169,7 @@ def robust_ct_agd(
     threshold=0.25,
     growth=3.0,
     decay=0.9,
-    floor=0.1,
+    floor=1.0,
     multiplier_min=0.1,
     multiplier_max=20.0,
     guard=4.0,

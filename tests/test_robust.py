@@ -344,7 +344,7 @@ def test_steps_that_are_too_long_are_shortened_to_a_newton_step():
 def test_it_does_nothing_where_nothing_is_clear():
     backbone = optax.adam(0.1)
     opt = ctagd_optax.robust_ct_agd(
-        backbone, 20, first_threshold=0.0, threshold=0.0, floor=1.0, correction="none"
+        backbone, 20, first_threshold=0.0, threshold=0.0, correction="none"
     )
     rng = np.random.default_rng(0)
     params = {"w": jnp.asarray(rng.standard_normal(50), jnp.float32)}
@@ -609,6 +609,72 @@ def test_steps_that_lead_uphill_let_the_multiplier_decay():
     assert any(0.5 - 1e-3 <= ratio < 1 for ratio in fell), (seen, fell)
 
 
+@pytest.mark.parametrize("pooling", ["all", "tensor", "mix"])
+@pytest.mark.parametrize("longer", [False, True], ids=["", "longer"])
+def test_epochs_that_follow_one_uphill_fall_to_the_floor(pooling, longer):
+    options = {"pooling": pooling, "floor": 0.3, "multiplier_max": 1.0}
+    # Half as long again as they should be: the rate then stays at the floor.
+    closing = [n % 18 == 17 for n in range(10 * 18)] if longer else None
+    epochs = replay(
+        options, learning_rate=0.06, noise=1.0, steps=10 * 18, closing=closing
+    )
+    floors = np.stack([np.broadcast_to(row["floor"], 2) for row in epochs])
+    assert {*floors.ravel()} == {0.3, 1.0}
+    # Which way it went decides; what is not clear changes nothing.
+    held = np.stack([np.broadcast_to(row["held"], 2) for row in epochs])
+    before = np.concatenate([np.ones((1, 2)), floors[:-1]])
+    assert (held[floors < before] < 0).all()
+    assert (held[floors > before] > 0).all()
+
+
+def test_the_floor_waits_for_the_multiplier_to_be_one():
+    a = jnp.asarray([1.0, 10.0], jnp.float32)
+    opt = ctagd_optax.robust_ct_agd(
+        optax.sgd(0.01), 20, decay=0.5, floor=0.1, correction="none"
+    )
+    x = jnp.asarray([1.0, 1.0], jnp.float32)
+    state, update = opt.init(x), jax.jit(opt.update)
+    rng, seen = np.random.default_rng(0), []
+    for _ in range(12):
+        m = float(1 / state.gamma[0])
+        for _ in range(20):
+            noise = jnp.asarray(rng.normal(size=2), jnp.float32)
+            updates, state = update(a * (x + noise), state, x)
+            x = x + updates
+        seen.append((m, float(state.info.held[0]), float(state.info.floor[0])))
+    assert any(m > 1 and held < 0 for m, held, _ in seen)
+    assert all(floor == 1 for m, _, floor in seen if m > 1)
+    assert seen[-1][2] == np.float32(0.1)
+
+
+def test_to_settle_within_epochs_lowers_the_loss():
+    """At a high rate, where noise rules; and changes nothing while it does not."""
+    a = jnp.geomspace(0.1, 10, 30, dtype=jnp.float32)
+
+    def losses(floor, key):
+        opt = ctagd_optax.robust_ct_agd(
+            optax.sgd(0.02, momentum=0.85), 20, floor=floor, correction="none"
+        )
+
+        def step(carry, key):
+            x, state = carry
+            g = a * x + jax.random.normal(key, (30,), jnp.float32)
+            updates, state = opt.update(g, state, x)
+            return (x + updates, state), jnp.sum(a * (x + updates) ** 2)
+
+        x = jnp.full(30, 20.0, jnp.float32)
+        keys = jax.random.split(key, 400)
+        return jax.lax.scan(step, (x, opt.init(x)), keys)[1].reshape(20, 20)[:, -1]
+
+    keys = jax.random.split(jax.random.key(0), 50)
+    with_floor, without = (
+        jax.jit(jax.vmap(losses, (None, 0)))(floor, keys).mean(0)
+        for floor in (0.1, 1.0)
+    )
+    np.testing.assert_array_equal(with_floor[:2], without[:2])
+    assert with_floor[-5:].mean() < 0.75 * without[-5:].mean()
+
+
 def test_a_gradient_that_is_not_finite_is_left_out():
     skip = optax.apply_if_finite(optax.sgd(0.01), max_consecutive_errors=5)
     opt = ctagd_optax.robust_ct_agd(skip, 8)
@@ -757,6 +823,7 @@ def test_a_step_copies_no_vector():
         ({"correction": None}, "correction must be one of 'mean', 'line'"),
         ({"growth": 0.5}, "growth must be finite and at least 1, got 0.5"),
         ({"early_growth": 0.5}, "early_growth must be finite and at least 1, got 0.5"),
+        ({"floor": 0.0}, "floor must be above 0 and at most 1, got 0.0"),
         ({"guard": 0.0}, "guard must be above 0, got 0.0"),
         ({"target": 0.0}, "target must be finite and above 0, got 0.0"),
         ({"target": None}, "target must be a number, got None"),
@@ -780,5 +847,5 @@ def test_report():
     assert b.multiplier == pytest.approx(1 / b.gamma)
     assert b.step_high == w.step_high > 0
     header = str(report).splitlines()[1]
-    names = "tensor shape γ q⁺ q⁻ N/SE O/D P/D correction out"
+    names = "tensor shape γ q⁺ q⁻ N/SE O/D P/D floor correction out"
     assert header.split() == names.split(" ")

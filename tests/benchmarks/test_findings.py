@@ -235,37 +235,50 @@ def test_the_robust_method(folder):
     assert findings.ROBUST_INGREDIENTS.keys() == experiments.ROBUST_ABLATIONS.keys()
 
 
-def test_the_bolder_variant(folder):
-    bold = f"robust_sgd:{experiments.BOLD}"
+@pytest.mark.parametrize(
+    ("option", "name", "title"),
+    [
+        (experiments.BOLD, "bolder", "Is a bolder variant better?"),
+        (experiments.SETTLING, "settling", "Does it pay to settle within epochs?"),
+    ],
+)
+def test_a_variant(folder, option, name, title):
+    spec = f"robust_sgd:{option}"
     results = comparison(
         sgd=("backbone", run(0.5, 0.9)),
         sawtooth_control=("control", run(0.8, 0.9)),
         robust_sgd=("ours", run(0.5, 0.9, gamma_min=[0.25, 0.5])),
         lion=("peer", run(0.5, 0.5)),
         **{
-            bold: ("ours", run(0.9, 0.8, gamma_min=[0.25, 0.5])),
+            spec: ("ours", run(0.9, 0.8, gamma_min=[1.0, 1.0])),
             "sawtooth_control:peak=20": ("control", run(0.1, 0.1)),
+            "sawtooth_control:floor=0.1,peak=1": ("control", run(0.5, 0.9)),
         },
     )
     path = folder / "compare" / "digits_mlp"
     write(path, results, dict.fromkeys(results["arms"], 1.0))
-    names = {**sweeps.arms(bold, [1.0])[0], "chance": "lion"}
+    names = {**sweeps.arms(spec, [1.0])[0], "chance": "lion"}
     cell = sweeps.cell({**results, "steps_per_epoch": 5, "epochs": 2}, names)
-    path = folder / "sweep" / "robust_sgd_bolder" / "digits_mlp" / "sweep.json"
+    path = folder / "sweep" / f"robust_sgd_{name}" / "digits_mlp" / "sweep.json"
     path.parent.mkdir(parents=True)
-    found = {"workload": "digits_mlp", "method": bold, "seeds": [0]}
+    found = {"workload": "digits_mlp", "method": spec, "seeds": [0]}
     path.write_text(json.dumps({**found, "cells": [cell]}))
 
     text = findings.page(folder)
-    variant = section(text, "Is a bolder variant better?")
+    variant = section(text, title)
     assert variant.count("| `digits_mlp` | 2.0 | 2.0 | 1.0 |") == 2
     assert "| `sgd` | `sgd` | 1.00 | 0.50 | 1.00 | 0.50 |" in variant
     assert "| `sgd` | `robust_sgd` | 1.00 | 0.50 | 1.00 | 0.50 |" in variant
-    assert f"### `{bold}` on digits_mlp" in text
+    assert f"`{spec}` is later than its backbone by over 5 % in 0 of 1" in variant
+    if option == experiments.SETTLING:
+        for rival in ("backbone", "low control"):
+            assert f"| `{spec}` | the {rival} | 0.50 | 0.50 | 0.50 |" in variant
+        assert "sooner than the low control in 1 of 1 cells and later in 0" in text
+    assert f"### `{spec}` on digits_mlp" in text
     goals = section(text, "Which of its goals does the robust method reach?")
     assert "robust_sgd" in goals
     assert "of its sweep" not in goals
-    assert experiments.BOLD not in goals
+    assert option not in goals
 
 
 def test_ratios_of_runs_that_never_arrive(folder):

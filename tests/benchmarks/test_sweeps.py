@@ -18,11 +18,12 @@ def test_arms_share_a_learning_rate():
         "backbone": "adam@0.0001",
         "control": "sawtooth_adam_control@0.0001",
         "high control": "sawtooth_adam_control@0.0001:peak=20",
-        "low control": "sawtooth_adam_control@0.0001:floor=0.1,peak=1",
         "method": "robust_adam@0.0001:correction=none",
         "chance": "adam@0.0001001",
     }
     assert second["backbone"] == "adam"
+    [settling] = sweeps.arms("robust_sgd:floor=0.2", [10.0])
+    assert settling["low control"] == "sawtooth_control@0.1:floor=0.2,peak=1"
     assert "high control" not in sweeps.arms("ct_sgd", [1.0])[0]
     with pytest.raises(
         ValueError, match=r"optimizer must be one of ct_sgd.* got 'lion'"
