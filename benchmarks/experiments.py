@@ -98,6 +98,9 @@ BOLD = "errors=gradients,evidence_steps=50,first_threshold=3,target=3"
 # The robust method whose epochs end quietly where noise has the better of descent.
 SETTLING = "floor=0.1"
 
+# The robust method that judges its steps in parts of an epoch.
+SUB_EPOCHS = "parts=4"
+
 # Of our robust method, each ingredient left out or changed.
 ROBUST_ABLATIONS = {
     "rule": (
@@ -126,7 +129,7 @@ ROBUST_ABLATIONS = {
     "dead zone": ("robust_sgd:first_threshold=0.5", "robust_sgd:threshold=1"),
     "annealing": ("robust_sgd:annealing=linear", "robust_sgd:annealing=none"),
     "guard": ("robust_sgd:guard=1e9",),
-    "parts of an epoch": ("robust_sgd:parts=4",),
+    "parts of an epoch": (f"robust_sgd:{SUB_EPOCHS}",),
     "correction": (
         "robust_sgd:correction=none",
         "robust_sgd:correction=line",

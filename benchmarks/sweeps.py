@@ -218,6 +218,29 @@ def held(found: dict[str, Any]) -> dict[str, Any]:
     return {**found, "cells": [x for x in found["cells"] if not _has_moved(x)]}
 
 
+def beside(found: dict[str, Any], other: dict[str, Any], name: str) -> dict[str, Any]:
+    """The sweep, with the method of another as one more arm of each cell.
+
+    Args:
+      found: the sweep.
+      other: a sweep around the same backbone, of at least the same cells.
+      name: what its method is to be called.
+
+    Returns:
+      The cells of the first, of which only the epochs to the backbone's end have it.
+    """
+
+    def key(cell: dict[str, Any]) -> tuple[int, str]:
+        return cell["steps_per_epoch"], cell["arms"]["backbone"]
+
+    methods = {key(cell): cell["reached"]["method"] for cell in other["cells"]}
+    cells = [
+        {**cell, "reached": {**cell["reached"], name: methods[key(cell)]}}
+        for cell in found["cells"]
+    ]
+    return {**found, "cells": cells}
+
+
 def ratios(
     found: dict[str, Any], what: str = "method", over: str = "backbone"
 ) -> list[float]:
