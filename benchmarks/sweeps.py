@@ -230,13 +230,13 @@ def beside(found: dict[str, Any], other: dict[str, Any], name: str) -> dict[str,
       The cells of the first, of which only the epochs to the backbone's end have it.
     """
 
-    def key(cell: dict[str, Any]) -> tuple[int, str]:
-        return cell["steps_per_epoch"], cell["arms"]["backbone"]
+    def key(one: dict[str, Any]) -> tuple[int, str]:
+        return one["steps_per_epoch"], one["arms"]["backbone"]
 
-    methods = {key(cell): cell["reached"]["method"] for cell in other["cells"]}
+    methods = {key(one): one["reached"]["method"] for one in other["cells"]}
     cells = [
-        {**cell, "reached": {**cell["reached"], name: methods[key(cell)]}}
-        for cell in found["cells"]
+        {**one, "reached": {**one["reached"], name: methods[key(one)]}}
+        for one in found["cells"]
     ]
     return {**found, "cells": cells}
 

@@ -449,8 +449,10 @@ def robust_ct_agd(
       decay: the factor by which an :math:`m` above 1 falls after an epoch with
         :math:`P < 0`, by as many standard errors; 1 is none.
       floor: the share of its rate to which an epoch falls, whatever the annealing,
-        after one with such a :math:`P` and an :math:`m` of at most 1, and from then on
-        until one with :math:`P > 0`, by as many standard errors; 1 is no fall.
+        after one with such a :math:`P` and an :math:`m` of at most 1, as which the
+        first epoch counts, and from then on until one with :math:`P > 0`, by as many
+        standard errors (with "own" :math:`O < 0`), or until :math:`m` is above 1; 1 is
+        no fall.
       multiplier_min: the smallest :math:`m`.
       multiplier_max: the largest :math:`m`; it starts at 1 in any case.
       annealing: "rate" (above), or any that :func:`ct_agd` takes.
@@ -794,7 +796,7 @@ def robust_ct_agd(
         noisy = ascending & (multiplier <= 1)
         lowest = jnp.where(noisy, jnp.asarray(floor, jnp.float32), info.floor)
         # In the first epoch there is no figure yet.
-        lowest = jnp.where(descending | (lowest == 0), 1, lowest)
+        lowest = jnp.where(descending | (after > 1) | (lowest == 0), 1, lowest)
         figures = (
             high,
             low,

@@ -328,7 +328,7 @@ def robust_ct_agd(
             _, high, low, use, descends, ascends = judged[0]
             settled = np.maximum(settled, descends | ascends)
             lowest = np.where(ascends & (before <= 1), floor, lowest)
-            lowest = np.where(descends, 1, lowest)
+            lowest = np.where(descends | (peak > 1), 1, lowest)
             curvature, own, overlap, fresh, _ = use.sum(0).T
             with np.errstate(invalid="ignore"):
                 signal = curvature / standard_errors(use)[0]

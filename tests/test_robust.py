@@ -824,6 +824,7 @@ def test_a_step_copies_no_vector():
         ({"growth": 0.5}, "growth must be finite and at least 1, got 0.5"),
         ({"early_growth": 0.5}, "early_growth must be finite and at least 1, got 0.5"),
         ({"floor": 0.0}, "floor must be above 0 and at most 1, got 0.0"),
+        ({"floor": 1.5}, "floor must be above 0 and at most 1, got 1.5"),
         ({"guard": 0.0}, "guard must be above 0, got 0.0"),
         ({"target": 0.0}, "target must be finite and above 0, got 0.0"),
         ({"target": None}, "target must be a number, got None"),
