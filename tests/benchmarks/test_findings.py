@@ -267,8 +267,8 @@ def test_a_variant(folder, option, name, title):
     text = findings.page(folder)
     variant = section(text, title)
     assert variant.count("| `digits_mlp` | 2.0 | 2.0 | 1.0 |") == 2
-    assert f"`{spec}` is later than its backbone by over 5 % in 0 of 1" in variant
     if option == experiments.BOLD:
+        assert f"`{spec}` is later than its backbone by over 5 % in 0 of 1" in variant
         assert "| `sgd` | `sgd` | 1.00 | 0.50 | 1.00 | 0.50 |" in variant
         assert "| `sgd` | `robust_sgd` | 1.00 | 0.50 | 1.00 | 0.50 |" in variant
     else:
