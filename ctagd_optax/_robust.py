@@ -335,9 +335,10 @@ def robust_ct_agd(
     Where :math:`m` is at most 1 and steps still end uphill, noise has the better of
     descent. With a ``floor`` below 1 the rate then falls linearly to that share of
     itself within each epoch that follows, until one surely descends: the first steps
-    go as far as ever, the last settle. That pays where the backbone's rate is too
-    high. But steps of a network can end uphill at a rate that is far too low, as
-    curvature settles to whatever the rate is, and there it costs: so it is an option.
+    go as far as ever, the last settle. By accuracy that pays in long epochs, where the
+    backbone's rate is too high. But steps of a network can end uphill at a rate that is
+    far too low, as curvature settles to whatever the rate is, and there it costs: so it
+    is an option.
 
     The correction goes back towards the mean :math:`\bar\theta` of the path through the
     second half of the epoch, as far as the loss seems to fall on the way. What tells is
