@@ -2,7 +2,7 @@
 
 import itertools
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import matplotlib
@@ -75,7 +75,9 @@ def styles(roles: dict[str, str]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def plot(results: dict[str, Any], path: pathlib.Path) -> list[pathlib.Path]:
+def plot(
+    results: dict[str, Any], path: pathlib.Path, arms: Collection[str] | None = None
+) -> list[pathlib.Path]:
     """Draws accuracy by epoch, and how much CT-AGD knew of the curvature.
 
     A line is the mean over the seeds, its band their range. Where a seed diverges, the
@@ -85,10 +87,15 @@ def plot(results: dict[str, Any], path: pathlib.Path) -> list[pathlib.Path]:
     Args:
       results: the comparison.
       path: the files' name; its suffix may be left out.
+      arms: the arms to draw, with the cutoff of all; None draws all.
 
     Returns:
       The PNG and the SVG that were written.
     """
+    cutoff = curves.cutoff(results)
+    if arms is not None:
+        shown = {name: arm for name, arm in results["arms"].items() if name in arms}
+        results = {**results, "arms": shown}
     drawn = styles({name: arm["role"] for name, arm in results["arms"].items()})
     tuned = {
         name: arm["runs"]
@@ -99,7 +106,7 @@ def plot(results: dict[str, Any], path: pathlib.Path) -> list[pathlib.Path]:
     left, *right = np.atleast_1d(
         figure.subplots(1, 2, width_ratios=(3, 2)) if tuned else figure.subplots()
     )
-    _draw_accuracy(left, results, drawn)
+    _draw_accuracy(left, results, drawn, 100 * cutoff)
     for axes in right:
         _draw_trust(axes, tuned, drawn)
     figure.suptitle(results["description"], fontsize=11)
@@ -201,7 +208,10 @@ def _wrapped(name: str, width: int = 45) -> str:
 
 
 def _draw_accuracy(
-    axes: Axes, results: dict[str, Any], drawn: dict[str, dict[str, Any]]
+    axes: Axes,
+    results: dict[str, Any],
+    drawn: dict[str, dict[str, Any]],
+    cutoff: float,
 ) -> None:
     ends = {}
     for name, arm in results["arms"].items():
@@ -226,7 +236,6 @@ def _draw_accuracy(
         )
         if diverged:
             axes.plot(epochs[-1], mean[-1], "x", color=style["color"], markersize=9)
-    cutoff = 100 * curves.cutoff(results)
     axes.axhline(cutoff, color="black", linestyle=":", linewidth=1, zorder=1)
     axes.annotate(
         f"cutoff {cutoff:.1f} %",

@@ -4,10 +4,11 @@ import json
 import pathlib
 import re
 import statistics
+from typing import Any
 
 from flax import nnx
 
-from benchmarks import contests, findings, tables
+from benchmarks import contests, findings, plots, tables
 from benchmarks.estimators import CONTROL, LIMIT
 from benchmarks.models import parameter_count
 from benchmarks.workloads import WORKLOADS, Workload
@@ -24,19 +25,38 @@ FINDINGS = ROOT / "benchmarks" / "RESULTS.md"
 _VARIANTS = re.compile(r"robust_\w+:|.*:peak=")
 
 
-def digits() -> str:
-    """The comparison on digits, in short."""
+# Arms on digits that README's picture shows: those of make demo, and the robust method.
+_SHOWN = re.compile(
+    r"(sgd|ct_sgd|ct_sgd_no_correction|(schedule|sawtooth)_control|robust_sgd)$"
+    r"|sgd@[^+]*$|ct_sgd:"
+)
+
+
+def _digits() -> dict[str, Any]:
     [found] = [
-        comparison
+        comparison.results
         for comparison in contests.read(RESULTS / "compare")
         if comparison.results["workload"] == "digits_mlp"
     ]
+    return found
+
+
+def digits() -> str:
+    """The comparison on digits, in short."""
+    found = _digits()
     rows = [
         {**row, "arm": f"`{row['arm']}`"}
-        for row in tables.brief(tables.comparison(found.results))
+        for row in tables.brief(tables.comparison(found))
         if not _VARIANTS.match(row["arm"])
     ]
-    return f"{tables.markdown(rows)}\n\n{tables.caption(found.results, rows)}"
+    return f"{tables.markdown(rows)}\n\n{tables.caption(found, rows)}"
+
+
+def draw_digits() -> list[pathlib.Path]:
+    """Draws the arms on digits that README speaks of; returns the files."""
+    found = _digits()
+    path = RESULTS / "compare" / found["workload"] / "readme"
+    return plots.plot(found, path, list(filter(_SHOWN.match, found["arms"])))
 
 
 def memory() -> str:
@@ -263,7 +283,7 @@ def render(text: str) -> str:
 
 
 def write() -> None:
-    """Rewrites README.md and RESULTS.md, with its profile."""
+    """Rewrites README.md and RESULTS.md, with their pictures."""
     for path, text in (
         (README, render(README.read_text())),
         (FINDINGS, findings.page(RESULTS)),
@@ -271,5 +291,5 @@ def write() -> None:
         with replacing(path) as temporary:
             temporary.write_text(text)
         print(f"Wrote {path.relative_to(ROOT)}")
-    for path in findings.draw_profile(RESULTS):
+    for path in (*draw_digits(), *findings.draw_profile(RESULTS)):
         print(f"Wrote {path.relative_to(ROOT)}")

@@ -78,6 +78,16 @@ def test_without_curvature_there_is_one_panel(figures, tmp_path):
     assert axes.get_yscale() == "linear"
 
 
+def test_some_arms_have_the_cutoff_of_all(figures, tmp_path):
+    found = comparison(
+        sgd=("backbone", run(0.2, 0.4)), adam=("backbone", run(0.3, 0.8))
+    )
+    plots.plot(found, tmp_path / "curves", ["sgd"])
+    [axes] = figures[0].axes
+    assert legend(axes) == ["sgd"]
+    np.testing.assert_allclose(axes.lines[-1].get_ydata(), 76)
+
+
 @pytest.mark.parametrize("trust", [{}, TRUST], ids=["one", "two"])
 def test_there_is_room_for_many_arms_with_long_names(figures, tmp_path, trust):
     options = "correction_rate=0.5,curvature_max=10,curvature_min=0.1,eps="
