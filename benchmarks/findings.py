@@ -695,7 +695,7 @@ def _settling(found: list[contests.Comparison], results: pathlib.Path) -> str:
         f"evidence:\n\n{tables.markdown(rows, texts=2)}\n\n"
         "By test accuracy it pays at high rates in long epochs, where the low control "
         "does as well or better; at lower rates that is far slower. By training loss "
-        "it does not always: the ablations at 0.1 below have it end higher. On the "
+        "it need not: in the ablation at 0.1 that ends nearly twice as high. On the "
         "DeiT around SGD, whose steps end uphill at a rate that is far too low, the "
         "training loss ends higher, too. The evidence does not tell the two apart, so "
         "it is not the default. Tried for that on the same MLPs, and on one run of the "

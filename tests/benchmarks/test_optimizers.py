@@ -156,14 +156,22 @@ def test_schedule_control_has_gamma_at_its_minimum_after_the_first_epoch():
     assert path[-1][1].info.relative_correction == 0
 
 
-def test_sawtooth_control_falls_from_ten_to_one_in_each_epoch():
-    opt = optimizers.arm("sawtooth_control:momentum=0,weight_decay=0").make(4)
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("", [10, 7.75, 5.5, 3.25, 10, 7.75]),
+        (",floor=0.2,peak=1", [1, 0.8, 0.6, 0.4, 1, 0.8]),
+    ],
+    ids=["ten to one", "one to a fifth"],
+)
+def test_sawtooth_control_falls_in_each_epoch(options, expected):
+    opt = optimizers.arm(f"sawtooth_control:momentum=0,weight_decay=0{options}").make(4)
     params = jnp.zeros(())
     state, multipliers = opt.init(params), []
     for _ in range(6):
         update, state = opt.update(jnp.ones(()), state, params)
         multipliers.append(-float(update) / 1e-2)
-    np.testing.assert_allclose(multipliers, [10, 7.75, 5.5, 3.25, 10, 7.75], rtol=1e-6)
+    np.testing.assert_allclose(multipliers, expected, rtol=1e-6)
 
 
 def test_average_is_the_mean_of_the_epochs_weights():
