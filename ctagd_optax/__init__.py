@@ -1,22 +1,23 @@
-"""CT-AGD: curvature-tuned accelerated gradient descent for Optax."""
+"""Curvature-tuned training for Optax: ``robust_ct_agd``, and the paper's CT-AGD."""
 
 from ctagd_optax._ct_agd import CurvatureInfo, close_epoch, ct_agd
-from ctagd_optax._curvature import CurvatureEstimate, CurvatureEstimator
-from ctagd_optax._hutchinson import hutchinson
-from ctagd_optax._instrumental import instrumental
+from ctagd_optax._estimators.base import CurvatureEstimate, CurvatureEstimator
+from ctagd_optax._estimators.hutchinson import hutchinson
+from ctagd_optax._estimators.same_batch import same_batch
+from ctagd_optax._estimators.secant import secant
 from ctagd_optax._presets import ct_adam, ct_sgd
 from ctagd_optax._quantile import tensor_quantile
-from ctagd_optax._regression import regression
 from ctagd_optax._report import (
     CurvatureReport,
     CurvatureRow,
     RobustRow,
     curvature_report,
+    learning_rate_multiplier,
 )
 from ctagd_optax._robust import RobustInfo, robust_ct_agd
-from ctagd_optax._same_batch import same_batch
-from ctagd_optax._secant import secant
-from ctagd_optax._transform import CTAGDState, Step
+from ctagd_optax._wrapper import CTAGDState, Step
+
+__version__ = "0.1.0"
 
 __all__ = [
     "CTAGDState",
@@ -34,8 +35,7 @@ __all__ = [
     "ct_sgd",
     "curvature_report",
     "hutchinson",
-    "instrumental",
-    "regression",
+    "learning_rate_multiplier",
     "robust_ct_agd",
     "same_batch",
     "secant",

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import jax
-import jax.numpy as jnp
 
 Annealing = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
@@ -20,13 +19,6 @@ def _exponential(gamma, fraction, step):
     return 1.0 + (gamma - 1.0) * 0.5 ** step.astype(gamma.dtype)
 
 
-def _rate(gamma, fraction, step):
-    r"""Linear in m = 1/γ: :math:`m_{k,t} = m_k - \max(m_k - 1, 0)\, t / T`."""
-    del step
-    multiplier = 1.0 / gamma
-    return 1.0 / (multiplier - jnp.maximum(multiplier - 1.0, 0.0) * fraction)
-
-
 def _none(gamma, fraction, step):
     del fraction, step
     return gamma
@@ -35,7 +27,6 @@ def _none(gamma, fraction, step):
 _BY_NAME: dict[str, Annealing] = {
     "linear": _linear,
     "exponential": _exponential,
-    "rate": _rate,
     "none": _none,
 }
 

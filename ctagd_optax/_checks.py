@@ -1,8 +1,11 @@
 """Checks of arguments, with messages that say what would be right."""
 
+import difflib
 import math
+from collections.abc import Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -50,7 +53,8 @@ def concrete(name: str, value: Any) -> float | None:
 def check_whole(name: str, value: Any) -> None:
     """Checks that a number of steps is a whole number of at least 1."""
     steps = concrete(name, value)
-    if steps is not None and not (steps >= 1 and steps.is_integer()):
+    flag = isinstance(value, bool) or getattr(value, "dtype", None) == jnp.bool_
+    if flag or (steps is not None and not (steps >= 1 and steps.is_integer())):
         raise ValueError(f"{name} must be a whole number of at least 1, got {value}")
 
 
@@ -82,3 +86,125 @@ def check_number(
         bound = "above" if above else "at least"
         most = f" and at most {high:g}" if high < math.inf else ""
         raise ValueError(f"{name} must be {finite}{bound} {low:g}{most}, got {value}")
+
+
+def check_rate(name: str, value: Any) -> None:
+    """Checks that a learning rate is a schedule, or a number of at least 0."""
+    if isinstance(value, optax.GradientTransformation):
+        raise TypeError(
+            f"{name} must be a number or a schedule, got an optimizer; to wrap one, "
+            "use ct_agd(optimizer, steps_per_epoch)"
+        )
+    if not callable(value):
+        check_number(name, value, 0)
+
+
+def check_schedule(name: str, schedule: Any) -> None:
+    """Checks that a relative learning rate is a function of the step, or a number."""
+    if schedule is None or callable(schedule):
+        return
+    if isinstance(schedule, optax.GradientTransformation | str):
+        raise TypeError(
+            f"{name} must be a function of the step count with values up to 1, such "
+            f"as optax.cosine_decay_schedule(1.0, 1000), got {schedule!r:.60}"
+        )
+    check_number(name, schedule, 0)
+
+
+def check_extra_args(extra_args: Mapping[str, Any]) -> None:
+    """Checks that no extra argument of update is a misspelt ``epoch_end``."""
+    for name in difflib.get_close_matches("epoch_end", extra_args, cutoff=0.75):
+        raise TypeError(f"update has no argument {name!r}; did you mean epoch_end?")
+    if "end_epoch" in extra_args:
+        raise TypeError("update has no argument 'end_epoch'; did you mean epoch_end?")
+
+
+def check_params(params: optax.Params) -> None:
+    """Checks that all parameters are real floating-point arrays."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        dtype = getattr(leaf, "dtype", None)
+        if dtype is None:
+            found, advice = type(leaf).__name__, "make arrays of them with jnp.asarray"
+        elif jnp.issubdtype(dtype, jnp.floating):
+            continue
+        elif jnp.issubdtype(dtype, jnp.complexfloating):
+            found = dtype
+            advice = "split them with optax.contrib.split_real_and_imaginary"
+        else:
+            found = dtype
+            advice = "leave them to optax.set_to_zero with optax.partition"
+        raise TypeError(
+            "params must be real floating-point arrays, got "
+            f"{found} at params{jax.tree_util.keystr(path)}; {advice}"
+        )
+
+
+def check_update(
+    method: Any, state_type: type, gradients: Any, state: Any, params: Any
+) -> None:
+    """Checks the arguments of an update against each other.
+
+    Args:
+      method: the method that is to use them.
+      state_type: what the state must be.
+      gradients: the gradients.
+      state: the state.
+      params: the parameters.
+    """
+    if not isinstance(state, state_type):
+        swapped = isinstance(params, state_type) or isinstance(gradients, state_type)
+        advice = (
+            "the arguments are swapped: call update(gradients, state, params)"
+            if swapped
+            else "restore a checkpoint into the state of init"
+        )
+        raise TypeError(
+            f"state must be the {state_type.__name__} that init returns, got "
+            f"{type(state).__name__}; {advice}"
+        )
+    structures = jax.tree.structure(gradients), jax.tree.structure(params)
+    if structures[0] != structures[1]:
+        raise ValueError(
+            "gradients and params must be trees of the same structure, got "
+            f"{structures[0]} and {structures[1]}"
+        )
+    for (path, p), g in zip(
+        jax.tree_util.tree_leaves_with_path(params),
+        jax.tree.leaves(gradients),
+        strict=True,
+    ):
+        if jnp.shape(g) != jnp.shape(p):
+            raise ValueError(
+                "gradients and params must have the same shapes, got "
+                f"{jnp.shape(g)} and {jnp.shape(p)} at {jax.tree_util.keystr(path)}"
+            )
+    if structures[1].num_leaves != state.gamma.shape[0]:
+        raise ValueError(
+            "state must come from init with these params: it was made for "
+            f"{state.gamma.shape[0]} tensors, params has {structures[1].num_leaves}"
+        )
+    evidence, memory, _ = jax.eval_shape(method.init, params)
+    if jax.tree.structure(evidence) != jax.tree.structure(state.evidence):
+        raise TypeError(
+            f"state must come from this optimizer's init: {method.name} got a state "
+            "of another method, or one made with other options"
+        )
+    kept, given = (
+        [x.dtype for x in jax.tree.leaves(getattr(m, "previous_params", None))]
+        for m in (state.memory, memory)
+    )
+    if kept != given:
+        raise ValueError(
+            "params must have the dtypes that the state was made for, got "
+            f"{_names(given)} for {_names(kept)}; "
+            + (
+                "gradients and params are swapped: call update(gradients, state, "
+                "params)"
+                if kept == [g.dtype for g in jax.tree.leaves(gradients)]
+                else "cast them, or make a new state with init"
+            )
+        )
+
+
+def _names(dtypes: list[Any]) -> str:
+    return ", ".join(sorted({jnp.dtype(dtype).name for dtype in dtypes}))

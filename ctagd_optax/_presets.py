@@ -8,6 +8,7 @@ import jax
 import optax
 from jax.typing import ArrayLike
 
+from ctagd_optax._checks import check_number, check_rate
 from ctagd_optax._ct_agd import ct_agd
 
 
@@ -63,6 +64,8 @@ def ct_sgd(
       >>> print(f"f = {f(params):.4f} after {state.epoch} epochs")
       f = 0.0002 after 6 epochs
     """
+    check_rate("learning_rate", learning_rate)
+    check_number("weight_decay", weight_decay, 0)
     backbone = optax.chain(
         optax.add_decayed_weights(weight_decay),
         optax.sgd(learning_rate, momentum=momentum),
@@ -106,8 +109,10 @@ def ct_adam(
       ...     updates, state = opt.update(jax.grad(f)(params), state, params)
       ...     params = optax.apply_updates(params, updates)
       >>> print(f"f = {f(params):.4f} after {state.epoch} epochs")
-      f = 0.0004 after 10 epochs
+      f = 0.0000 after 10 epochs
     """
+    check_rate("learning_rate", learning_rate)
+    check_number("weight_decay", weight_decay, 0)
     backbone = optax.chain(
         optax.add_decayed_weights(weight_decay),
         optax.adam(learning_rate, b1=b1, b2=b2),

@@ -1,4 +1,4 @@
-"""Our own method on the skeleton of ``_transform``: curvature along the motion.
+"""Our own method on the skeleton of ``_wrapper``: curvature along the motion.
 
 The paper asks for the curvature of every coordinate, which mini-batches cannot answer.
 This method asks for one number, how long a step is in units of a Newton step, and acts
@@ -12,259 +12,165 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike, DTypeLike
 
-from ctagd_optax._annealing import Annealing, get_annealing
-from ctagd_optax._checks import (
-    check_backbone,
-    check_choice,
-    check_dtype,
-    check_number,
-    check_whole,
-    concrete,
-)
-from ctagd_optax._curvature import accumulate, accumulators
-from ctagd_optax._path import Path, no_path, observe_path, path_correction
-from ctagd_optax._transform import (
-    Method,
-    Step,
-    curvature_tuned,
+from ctagd_optax import _checks as checks
+from ctagd_optax._estimators.base import finite_only
+from ctagd_optax._trees import (
+    accumulate,
+    accumulators,
     inner,
+    length,
     map_with_index,
     per_tensor,
-    relative_norms,
-    wide,
+    ratio,
+    square,
+    subtract,
 )
+from ctagd_optax._wrapper import Method, curvature_tuned
+
+
+class Rule(NamedTuple):
+    """The constants of the rule; each was measured, none needs tuning by a user."""
+
+    early_target: float = 0.7  # in the first epoch, of few samples, it aims lower
+    early_growth: float = 1.5  # and may grow by this a step: two samples are soon sure
+    first_threshold: float = 2.0  # the first clear epoch grows from steps below this
+    threshold: float = 0.25  # later ones only from these, so that noise does not creep
+    growth: float = 3.0  # the largest factor by which they grow
+    decay: float = 0.9  # of a multiplier above 1, while the loss rises along the step
+    guard: float = 4.0  # ‖g‖² over its usual mean that is too large for long steps
+
+
+class Settings(NamedTuple):
+    """Options in effect, kept in the state for the report."""
+
+    target: ArrayLike
+    confidence: ArrayLike
+    multiplier_min: ArrayLike
+    multiplier_max: ArrayLike
 
 
 class MotionSums(NamedTuple):
-    """Inner products along the motion, summed over steps.
+    """Inner products along the motion, summed over an epoch.
 
-    Each is a vector, with one entry for all tensors together or one per tensor. Errors
-    are kept as roots, as the squares of small gradients' products would underflow.
-
-    Attributes:
-      curvature: N, the sum of n_t, which is u_{t-2}ᵀ H u_{t-1} on average.
-      curvature_error: SE, the standard error of N.
-      promise: D, the sum of -⟨u_{t-1}, g_{t-1}⟩: the descent of a raw step to first
-        order.
-      overlap_sum: O, the sum of ⟨u_{t-1}, g_t⟩ / m_{t-1}: the gradient after a step,
-        along it.
-      overlap_error: the root of the sum of the squares of these terms.
-      fresh: P, the sum of -⟨u_{t-2}, g_{t-1}⟩: what is left of the promise by the
-        gradient of the next batch, which does not share the noise of u_{t-2}.
-      fresh_error: the root of the sum of the squares of these terms.
-      error_by_terms: the root of the sum of n_t², if errors are by gradients.
-      error_by_gradients: the root of the sum of the squares of what each gradient but
-        the last adds to N, likewise.
+    One entry for all tensors together or one per tensor. Errors are kept as roots, as
+    the squares of small gradients' products would underflow.
     """
 
-    curvature: jax.Array
-    curvature_error: jax.Array
-    promise: jax.Array
-    overlap_sum: jax.Array
-    overlap_error: jax.Array
-    fresh: jax.Array
-    fresh_error: jax.Array
-    error_by_terms: jax.Array | None = None
-    error_by_gradients: jax.Array | None = None
+    curvature: jax.Array  # N, along the motion
+    curvature_error: jax.Array  # SE, the standard error of N
+    promise: jax.Array  # D, the descent by each step's own gradient
+    overlap: jax.Array  # O, the gradient after a step, along it
+    fresh: jax.Array  # P, the descent by the gradient of the next batch
+    fresh_error: jax.Array  # the standard error of P
 
 
 class RobustInfo(NamedTuple):
     """What the last closed epoch knew of its step length.
 
-    Every field is a vector with one entry per tensor, in the order of
-    ``jax.tree.leaves``. All are zero until an epoch has been closed. With "mix", the
-    figures are those of the tensor, not of all together.
+    Vectors with one entry per tensor; all zero until an epoch has been closed.
 
     Attributes:
       step_high: q⁺, an upper bound of the step length, in units of a Newton step.
       step_low: q⁻, a lower bound.
-      signal: N / SE, the curvature over its standard error; between -1 and 1 there is
-        no telling that there is any. 0 where there was no sample.
-      overlap: O / D; below 0 the loss still fell at the end of a step. 0 likewise.
-      held: P / D, the descent by gradients of the next batch over that by a step's own;
+      signal: N / SE, the curvature over its standard error; 0 without a sample.
+      held: P / D, the descent by the next batch's gradient over that by a step's own;
         about 1 without noise, near 0 where gradients are mostly noise, below 0 where
-        steps end uphill. 0 likewise.
-      multiplier: m = 1/γ of the next epoch.
-      floor: the share of its learning rate at which the next epoch ends, beyond what
-        annealing does.
+        the loss rises along the last step. 0 without a sample.
+      trend: 1 where the epoch clearly descended, -1 where it ascended, else 0.
       gradient_square: mean of ‖g‖² over the epoch, of all tensors together.
-      relative_correction: norm of the correction over the norm of the tensor.
-      settled: 1 once an epoch surely descended or ascended, 0 before.
+      settled: 1 once an epoch clearly descended or ascended, 0 before.
       left_out: samples left out of the epoch because the gradient was not finite.
     """
 
     step_high: jax.Array
     step_low: jax.Array
     signal: jax.Array
-    overlap: jax.Array
     held: jax.Array
-    multiplier: jax.Array
-    floor: jax.Array
+    trend: jax.Array
     gradient_square: jax.Array
-    relative_correction: jax.Array
     settled: jax.Array
     left_out: jax.Array
 
 
 class RobustMemory(NamedTuple):
-    """The two steps before.
+    """What is kept of the two steps before; vectors have an entry per tensor."""
 
-    Updates stay where they are until overwritten; to move them would copy them.
-
-    Attributes:
-      even: u of the last step with an even t.
-      odd: u of the last step with an odd t.
-      last_promise: for each tensor, -⟨u_{t-1}, g_{t-1}⟩.
-      previous_multiplier: for each tensor, m_{t-1}.
-      streak: for each tensor, finite gradients in a row.
-    """
-
-    even: optax.Updates
-    odd: optax.Updates
-    last_promise: jax.Array
-    previous_multiplier: jax.Array
-    streak: jax.Array
+    previous_params: optax.Params  # θ_{t-1}
+    previous_motion: Any  # v_{t-2} = (θ_{t-1} - θ_{t-2}) / m_{t-2}
+    own_promise: jax.Array  # -⟨u, g⟩ / m of our own last update u
+    own_length: jax.Array  # ‖u‖
+    own_along: jax.Array  # ⟨u, v_{t-2}⟩
+    last_multiplier: jax.Array  # m_{t-1}, without the schedule
+    last_schedules: jax.Array  # s_{t-1} and s_{t-2}
+    streak: jax.Array  # finite gradients in a row
 
 
 class RobustEvidence(NamedTuple):
-    """What the method gathers from the steps.
+    """What the method gathers from the steps of an epoch."""
 
-    Attributes:
-      pooled: sums over all tensors; None if every tensor is judged alone.
-      alone: sums per tensor; None if all are judged together.
-      last_overlap: for each tensor, ⟨u_{t-1}, g_t⟩ of the last step.
-      last_share: for each tensor, what the last gradient has added to N so far; None
-        if errors are by terms.
-      judged_gamma: for each tensor, the γ_k of the epoch.
-      squared_gradients: Σ ‖g‖² of the tensors with finite gradients; one entry.
-      steps: the number of steps that have one; one entry.
-      path: evidence for the correction; None without one.
-    """
-
-    pooled: MotionSums | None
-    alone: MotionSums | None
-    last_overlap: jax.Array
-    last_share: jax.Array | None
-    judged_gamma: jax.Array
-    squared_gradients: jax.Array
-    steps: jax.Array
-    path: Path | None
+    sums: MotionSums
+    last_overlap: jax.Array  # ⟨v_{t-1}, g_t⟩ of the last step, an entry per tensor
+    squared_gradients: jax.Array  # Σ ‖g‖² of the tensors with finite gradients
+    steps: jax.Array  # the steps that have one
+    settings: jax.Array  # the Settings in effect, an entry each
 
 
 def step_length(
-    sums: MotionSums,
-    multiplier: jax.Array,
-    confidence: ArrayLike = 1.0,
-    promise: str = "fresh",
-) -> tuple[jax.Array, jax.Array]:
-    r"""Bounds of the step length, in units of a Newton step along the motion.
+    sums: MotionSums, multiplier: jax.Array, confidence: ArrayLike = 1.0
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    r"""Bounds of the step length in units of a Newton step, and the loss's trend.
 
     .. math::
 
         q^+ = m\,\frac{\max(N, 0) + c\,\mathrm{SE}}{P}, \qquad
         q^- = m\,\frac{N - c\,\mathrm{SE}}{D}
 
-    A step of length 1 goes to the bottom of the parabola along it, one of 2 as high up
-    on the other side. The learning rate and the momentum need not be known. As
-    :math:`D` takes the noise of its gradients for descent, it makes steps look short;
-    :math:`P` does not, so it is the one to lengthen steps by. :math:`q^-`, by
-    :math:`D`, sees only steps that are far too long.
-
-    Where steps go back and forth, :math:`N` tells nothing, but the gradient does: after
-    a step of length :math:`q` it is :math:`q - 1` times what it was, against the step.
-    So from :math:`m\,O / D > 1` on, :math:`q^-` is at least :math:`1 + m\,O / D`.
-
-    Args:
-      sums: the sums at an epoch's end.
-      multiplier: the multiplier :math:`m` that scales a raw step.
-      confidence: :math:`c`, how many standard errors to allow for.
-      promise: "fresh" is the above; "own" has :math:`D` also in :math:`q^+`, which is
-        then at least :math:`2\,m\,O / D`.
+    Noise makes :math:`D` too large, so :math:`q^-` sees only steps that are far too
+    long. After a step of length :math:`q` the gradient is :math:`q - 1` times what it
+    was, against the step: from :math:`m\,O / D > 1` on, that bounds :math:`q^-`, too.
 
     Returns:
-      :math:`(q^+, q^-)`, with :math:`q^+ = \infty` where :math:`P \le 0`, negative
-      where :math:`D < 0`, and :math:`(\infty, -\infty)` where there was no sample.
-
-    Examples:
-      >>> import jax.numpy as jnp
-      >>> from ctagd_optax._robust import MotionSums, step_length
-      >>> sums = MotionSums(*map(jnp.asarray, [0.2, 0.1, 1, -0.4, 0.5, 0.5, 0.5]))
-      >>> print(*step_length(sums, jnp.asarray(2.0)))
-      1.2 0.2
+      :math:`q^+`, infinite where :math:`P \le 0` and negative where :math:`D < 0`;
+      :math:`q^-`, :math:`-\infty` without a sample; and 1 where the path clearly
+      descends (:math:`P > 0` by :math:`c` errors), -1 where it ascends, else 0.
     """
-    error = jnp.asarray(confidence, jnp.float32) * sums.curvature_error
-    known = sums.promise != 0
+    slack = jnp.asarray(confidence, jnp.float32)
+    error = slack * sums.curvature_error
+    known, held = sums.promise != 0, sums.fresh > 0
+    high = multiplier * (jnp.maximum(sums.curvature, 0) + error)
+    high = jnp.where(held, high / jnp.where(held, sums.fresh, 1), jnp.inf)
+    high = jnp.where(sums.promise < 0, -jnp.inf, high)
     scale = multiplier / jnp.where(known, sums.promise, 1)
-    high = jnp.maximum(sums.curvature, 0) + error
-    if promise == "fresh":
-        held = sums.fresh > 0
-        high = jnp.where(
-            held, multiplier * high / jnp.where(held, sums.fresh, 1), jnp.inf
-        )
-        high = jnp.where(sums.promise < 0, -jnp.inf, high)
-    else:
-        high = scale * jnp.maximum(high, 2 * sums.overlap_sum)
-    low = scale * (sums.curvature - error)
-    back = scale * sums.overlap_sum
+    low, back = scale * (sums.curvature - error), scale * sums.overlap
     low = jnp.where(back > 1, jnp.maximum(low, 1 + back), low)
-    return jnp.where(known, high, jnp.inf), jnp.where(known, low, -jnp.inf)
+    clear = jnp.abs(sums.fresh) > slack * sums.fresh_error
+    trend = jnp.where(clear, jnp.sign(sums.fresh), 0)
+    return jnp.where(known, high, jnp.inf), jnp.where(known, low, -jnp.inf), trend
 
 
 def next_multiplier(
     multiplier: jax.Array,
     step_high: jax.Array,
     step_low: jax.Array,
-    descending: ArrayLike,
-    ascending: ArrayLike = False,
+    trend: ArrayLike,
     first: ArrayLike = False,
-    *,
     target: ArrayLike = 2.0,
-    first_threshold: ArrayLike = 2.0,
-    threshold: ArrayLike = 0.25,
-    growth: ArrayLike = 3.0,
-    decay: ArrayLike = 0.9,
+    rule: Rule = Rule(),  # noqa: B008
 ) -> jax.Array:
     """The multiplier of the next epoch: longer, shorter, or held in between.
 
-    Args:
-      multiplier: m.
-      step_high: q⁺ of :func:`step_length`.
-      step_low: q⁻.
-      descending: whether the loss surely still fell at the end of a step.
-      ascending: whether it surely rose there.
-      first: whether no epoch before told whether it falls or rises.
-      target: the step length to grow to.
-      first_threshold: steps shorter than this grow at first, without a limit.
-      threshold: steps shorter than this grow later.
-      growth: the largest factor by which they do.
-      decay: the factor by which m falls, down to 1, where the loss rose.
-
-    Returns:
-      The next m; at most 1 where nothing is known, or the motion promised no descent.
-
-    Examples:
-      >>> import jax.numpy as jnp
-      >>> from ctagd_optax._robust import next_multiplier
-      >>> bounds = jnp.asarray([[0.1, -0.1], [0.6, 0.2], [3.0, 2.0]])
-      >>> print(next_multiplier(jnp.full(3, 2.0), *bounds.T, descending=True))
-      [6. 2. 1.]
+    ``first`` tells that no epoch before was clear. The result is at most 1 where
+    nothing is known, or the motion promised no descent.
     """
-    first = jnp.asarray(first)
-    limit = jnp.where(first, jnp.inf, jnp.asarray(growth, jnp.float32))
-    short = jnp.where(
-        first,
-        jnp.asarray(first_threshold, jnp.float32),
-        jnp.asarray(threshold, jnp.float32),
-    )
-    longer = (step_high < short) & descending
+    trend = jnp.asarray(trend)
+    limit = jnp.where(first, jnp.inf, rule.growth)
+    short = step_high < jnp.where(first, rule.first_threshold, rule.threshold)
     grown = jnp.minimum(limit, jnp.asarray(target, jnp.float32) / step_high)
-    factor = jnp.where(
-        longer, jnp.maximum(grown, 1), jnp.where(step_low > 1, 1 / step_low, 1)
-    )
-    after = multiplier * factor
-    lower = jnp.maximum(jnp.asarray(decay, jnp.float32) * after, 1)
-    after = jnp.where(jnp.asarray(ascending) & (after > 1), lower, after)
-    # A motion that promises no descent, or knows nothing, is no ground for any.
+    shorter = jnp.where(step_low > 1, 1 / step_low, 1)
+    longer = short & (trend > 0)
+    after = multiplier * jnp.where(longer, jnp.maximum(grown, 1), shorter)
+    decayed = jnp.maximum(rule.decay * after, 1)
+    after = jnp.where((trend < 0) & (after > 1), decayed, after)
     known = (step_high >= 0) & jnp.isfinite(step_low)
     return jnp.where(known, after, jnp.minimum(multiplier, 1))
 
@@ -273,207 +179,52 @@ def robust_ct_agd(
     backbone: optax.GradientTransformation,
     steps_per_epoch: int | jax.Array,
     *,
-    pooling: str = "all",
-    errors: str = "terms",
-    evidence_steps: ArrayLike = 0.0,
-    promise: str = "fresh",
+    schedule: optax.ScalarOrSchedule | None = None,
     target: ArrayLike = 2.0,
-    early_target: ArrayLike = 0.7,
-    early_growth: ArrayLike = 1.5,
-    aim: str = "peak",
     confidence: ArrayLike = 1.0,
-    require_descent: bool = True,
-    first_threshold: ArrayLike = 2.0,
-    threshold: ArrayLike = 0.25,
-    growth: ArrayLike = 3.0,
-    decay: ArrayLike = 0.9,
-    floor: ArrayLike = 1.0,
     multiplier_min: ArrayLike = 0.1,
     multiplier_max: ArrayLike = 20.0,
-    annealing: str | Annealing = "rate",
-    guard: ArrayLike = 4.0,
-    correction: str = "mean",
-    correction_multiplier_max: ArrayLike = 1.0,
-    correction_confidence: ArrayLike = 2.0,
-    correction_limit: ArrayLike = 0.5,
-    correction_samples: int | jax.Array = 32,
+    pooling: str = "all",
     accumulator_dtype: DTypeLike | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     r"""Tunes the learning rate of any optimizer by the curvature along its motion.
 
-    The skeleton is that of :func:`ct_agd`: it wraps a backbone, gathers evidence during
-    an epoch, and ends it with one correction and one multiplier :math:`m = 1/\gamma`
-    for the next. What it asks of the evidence is less: not the curvature of every
-    coordinate, but how long a step is in units of a Newton step. With :math:`u_t` the
-    backbone's raw update, so that :math:`\theta_{t+1} = \theta_t + m_t u_t`,
+    It multiplies the backbone's updates by :math:`m_t s_t`: a multiplier that it finds,
+    times your schedule. Products of gradients with the last two moves tell how long a
+    step is in units of a Newton step. With :math:`v_t = (\theta_{t+1} - \theta_t)/m_t`,
 
     .. math::
 
-        n_t = \langle u_{t-2},\, g_t - g_{t-1} \rangle / m_{t-1}, \qquad
-        N = \sum n_t, \qquad
-        P = -\sum \langle u_{t-2}, g_{t-1} \rangle, \qquad
-        D = -\sum \langle u_{t-1}, g_{t-1} \rangle, \qquad
-        O = \sum \langle u_{t-1}, g_t \rangle / m_{t-1} .
+        N = \sum \frac{\langle v_{t-2},\, g_t - g_{t-1} \rangle}{m_{t-1}}, \qquad
+        P = -\sum s_{t-1} \langle v_{t-2}, g_{t-1} \rangle, \qquad
+        q = m N / P .
 
-    :math:`u_{t-2}` knows the noise of neither gradient, so the mean of :math:`n_t` is
-    :math:`u_{t-2}^\top H u_{t-1}`, whatever the noise, and that of :math:`P` is what
-    the path descends; :math:`D` has the noise of :math:`g_{t-1}` in both factors and
-    takes it for descent. :math:`\mathrm{SE} = \sqrt{\sum n_t^2}` is the standard error
-    of :math:`N`, or more than that.
+    :math:`v_{t-2}` shares the noise of neither gradient, so noise biases neither sum.
+    If steps are clearly short, :math:`m` grows; if they are clearly longer than a
+    Newton step, it shrinks; else it stays, and decays slowly to 1 while the loss rises
+    along the last step. In the first epoch :math:`m` follows the evidence step by step.
+    In later ones it falls linearly from :math:`m` to :math:`\min(1, m)`, so each ends
+    at the backbone's own learning rate. Unusually large gradients cut it.
 
-    :func:`step_length` makes two bounds :math:`q^+` and :math:`q^-` of the sums, and
-    :func:`next_multiplier` lengthens a step that is surely short, shortens one that is
-    surely long, and else changes nothing, but for a slow decay of :math:`m` towards 1
-    while steps end uphill. Already within the first epoch :math:`m` follows the
-    evidence as it comes in, to a smaller target and within a limit that rises with
-    every step, and is not annealed; the state's :math:`\gamma` is 1 until its end.
-
-    Within each later epoch the learning rate falls linearly from :math:`m` to
-    :math:`\min(1, m)`; where a gradient is unusually large, the part of :math:`m_t`
-    above 1 is cut, and likewise that of the next :math:`m` after an epoch of them.
-
-    Where :math:`m` is at most 1 and steps still end uphill, noise has the better of
-    descent. With a ``floor`` below 1 the rate then falls linearly to that share of
-    itself within each epoch that follows, until one surely descends: the first steps
-    go as far as ever, the last settle. By accuracy that pays in long epochs, where the
-    backbone's rate is too high. But steps of a network can end uphill at a rate that is
-    far too low, as curvature settles to whatever the rate is, and there it costs: so it
-    is an option.
-
-    The correction goes back towards the mean :math:`\bar\theta` of the path through the
-    second half of the epoch, as far as the loss seems to fall on the way. What tells is
-    that each gradient there is of a batch which the path before has not used. With
-    :math:`w_t` the weights 1, 2, … of the samples, :math:`W` their sum,
-    :math:`\bar\theta_t` the mean of those before, and :math:`\bar g` that of all
-    gradients, :math:`R` is how steeply the loss falls where the way starts, less
-    :math:`c` standard errors, and :math:`A` how steeply it rises at the mean, which
-    noise makes look steeper:
-
-    .. math::
-
-        R = \frac{\sum w_t s_t - c\sqrt{\sum w_t^2 s_t^2}}{W}, \qquad
-        s_t = \langle g_t,\, \theta_t - \bar\theta_t \rangle, \qquad
-        A = \langle \bar g,\, \bar\theta - \theta \rangle, \qquad
-        d = \frac{R^+}{R^+ + A^+}\,(\bar\theta - \theta) .
-
-    So :math:`d`, which it adds, ends at the mean, or at the bottom of the parabola with
-    these slopes. On a straight path down, :math:`s_t` is negative, and there is no
-    correction; it acts where steps go back and forth across a valley, or gradients are
-    mostly noise. It takes more than :math:`c^2` terms, so by default epochs of over ten
-    steps. And it is made only where no tensor's next :math:`m` is above 1. Elsewhere
-    the falling rate has mostly quietened the path's end; there were nearly all
-    corrections that raised the loss of networks, if seldom and little. Without
-    annealing, or where the first epoch ends in noise, it may pay to make it anyway
-    (``correction_multiplier_max``). Where batches of an epoch share no examples, those
-    to come lean against those that were used, which looks like a fall: on a mere slope
-    with noise it may go up to a quarter of the way, and give up some hundredths, seldom
-    a tenth, of what the epoch descended.
-
-    Another correction, "line", fits a line to gradients over parameters and goes to its
-    root, as far as its slope can be trusted. With :math:`S_x`, :math:`S_y` and
-    :math:`S_g` the weighted sums of squares and products of a tensor's parameters and
-    gradients about their means, :math:`h = S_y / S_x`, and the squared standard error
-    :math:`\mathrm{se}^2 = (S_g - h S_y)^+ / (n S_x)` of :math:`n` samples, it is
-
-    .. math::
-
-        d = r\,(\bar\theta - \bar g / h - \theta), \qquad
-        r = \bigl(1 - (c\,\mathrm{se} / h)^2\bigr)^+,
-
-    shortened to the norm :math:`\kappa\sqrt{S_x / W}` if it is longer. Its errors are
-    rough. On the one hand they are those of :math:`n` samples, however large the
-    tensor, as if its coordinates shared their noise. On the other, a path that is a
-    random walk of noise seems to have a slope (Dickey and Fuller): of tensors with a
-    single coordinate a third or more are then followed, of those with a hundred none.
-
-    Two options sharpen the evidence. Each gradient is in two terms of :math:`N`, with
-    opposite signs. Where updates change little, by momentum, its noise all but cancels,
-    and :math:`\sum n_t^2` overrates the variance, with a momentum of 0.85 and epochs of
-    20 steps or more by a factor of four to six. By gradients, :math:`N = \sum_t \langle
-    c_t, g_t \rangle`, and with ``errors="gradients"``
-
-    .. math::
-
-        c_t = \frac{u_{t-2}}{m_{t-1}} - \frac{u_{t-1}}{m_t}, \qquad
-        \mathrm{SE} = \min\Bigl(\sqrt{\textstyle\sum n_t^2},\,
-        \sqrt{\textstyle\sum \langle c_t, g_t \rangle^2}\Bigr) ,
-
-    without the first part of :math:`c_t` for :math:`g_1` and without the second for the
-    last gradient. The second root is right for noise, but counts descent as well; the
-    first is smaller where there is little noise, and too small, by up to a quarter,
-    where updates go back and forth. And with ``evidence_steps`` :math:`s`, all sums
-    begin with those of the epoch before, times :math:`e^{-n / s}` after its :math:`n`
-    steps, unless :math:`m` has changed since: so the evidence of short epochs adds up.
-    With a higher ``target`` and ``first_threshold`` to match, both are bolder: sooner
-    where epochs are short and gradients noisy, but :math:`q^+` does not allow for the
-    error of :math:`P`, for which a large :math:`\mathrm{SE}` stands in, and where
-    nothing is left to learn a rare chance lengthens steps that are right.
-
-    ``update`` needs ``params``, and takes ``epoch_end`` and other extra arguments as
-    that of :func:`ct_agd` does. The half of an epoch is that of ``steps_per_epoch``,
-    also if ``epoch_end`` ends it earlier or later. Under differentiation, multiplier,
-    means, fitted line and the correction's share of its way are constants.
-
-    The update is taken for the whole motion. So put it last in a chain, and freeze
-    parameters outside, by :func:`optax.partition` with :func:`optax.set_to_zero` for
-    them: a tensor that promises descent and never moves looks like a step far too
-    short.
+    ``update(gradients, state, params)`` needs ``params``, and takes ``epoch_end`` as
+    that of :func:`ct_agd` does. The motion is read from ``params``, so transforms that
+    follow in a chain may change the updates. State: two vectors, as Adam's.
 
     Args:
-      backbone: the first-order optimizer, with its learning rate.
-      steps_per_epoch: optimizer steps :math:`T` in an epoch, or in a part of one; may
-        be traced. To lengthen steps takes at least four of them, or three and
-        evidence that lasts.
-      pooling: "all" judges all tensors by one step length, "tensor" each by its own,
-        "mix" takes the geometric mean of the two decisions.
-      errors: what :math:`\mathrm{SE}` is the root of: "terms" takes the squares of the
-        terms, "gradients" the smaller of both sums.
-      evidence_steps: :math:`s`, in how many steps evidence loses weight by a factor of
-        :math:`e`; 0 begins every epoch anew.
-      promise: what a step's length is measured by: "fresh" is :math:`P`, "own" is
-        :math:`D`, which is bolder the noisier the gradients are, and not safe.
-      target: the step length :math:`q^+` to grow to, in units of a Newton step.
-      early_target: the same while the first epoch is under way; 0 waits for its end.
-      early_growth: in the first epoch :math:`m_t` is at most this to the power of
-        :math:`t - 2`, without steps whose gradients are not finite; 1 waits for the
-        epoch's end, too.
-      aim: what reaches the target when :math:`m` first grows: the first step of the
-        next epoch, its "peak", or its "mean" step, so that the first are longer; with
-        another annealing than "rate" always the first.
-      confidence: standard errors that the bounds, :math:`P` and :math:`O` allow for.
-      require_descent: whether :math:`P > 0`, by as many standard errors, is needed to
-        lengthen steps; with "own" it is :math:`O < 0`.
-      first_threshold: up to the first epoch that surely descends or ascends, steps with
-        :math:`q^+` below this grow, without a limit.
-      threshold: after that epoch, steps with :math:`q^+` below this grow.
-      growth: the largest factor by which they do.
-      decay: the factor by which an :math:`m` above 1 falls after an epoch with
-        :math:`P < 0`, by as many standard errors; 1 is none.
-      floor: the share of its rate to which an epoch falls, whatever the annealing,
-        after one with such a :math:`P` and an :math:`m` of at most 1, as which the
-        first epoch counts, and from then on until one with :math:`P > 0`, by as many
-        standard errors (with "own" :math:`O < 0`), or until :math:`m` is above 1; 1 is
-        no fall.
-      multiplier_min: the smallest :math:`m`.
-      multiplier_max: the largest :math:`m`; it starts at 1 in any case.
-      annealing: "rate" (above), or any that :func:`ct_agd` takes.
-      guard: ratio of a gradient's square, or of its mean over an epoch, to the last
-        epoch's mean from which on it is unusually large, in the first epoch to the mean
-        so far; infinity turns the guard off. A step whose gradient is not finite has
-        an :math:`m_t` of at most 1 in any case.
-      correction: "mean" (above); "line", with one slope for each tensor, or
-        "coordinate_line", with one for each coordinate; "none" makes none.
-      correction_multiplier_max: the largest next :math:`m`, of any tensor, with which
-        the correction is made; infinity makes it with any.
-      correction_confidence: :math:`c`, how many standard errors the fall of the loss,
-        or the line's slope, must be above 0 for any correction.
-      correction_limit: :math:`\kappa`, the largest correction to a line's root, of a
-        tensor or of a coordinate, in standard deviations of its path.
-      correction_samples: how many steps of the second half, evenly spread, are samples
-        at most, unless ``epoch_end`` prolongs it; each of them takes more time than
-        another.
-      accumulator_dtype: dtype of sums and remembered updates; None is float32 for
-        16-bit parameters, else the parameter's, as are always the two means.
+      backbone: the optimizer, with its learning rate.
+      steps_per_epoch: optimizer steps in an epoch; may be traced. Growth takes at least
+        four. If your data has no epochs, choose a period of some hundred steps.
+      schedule: relative learning rate by step, 1 at its peak, such as
+        ``optax.warmup_cosine_decay_schedule(0.0, 1.0, 100, 10_000)``. Steps are judged
+        as if it were 1. A schedule inside the backbone is safe, too, but there the
+        multiplier works against its decay.
+      target: the step length to grow to, in units of a Newton step.
+      confidence: how many standard errors the evidence must be clear by.
+      multiplier_min: the smallest multiplier.
+      multiplier_max: the largest one; it starts at 1 in any case.
+      pooling: "all" tunes all tensors by one multiplier, "tensor" each by its own.
+      accumulator_dtype: dtype of the remembered motion; None is float32 for 16-bit
+        parameters, else the parameter's. Previous parameters keep theirs.
 
     Returns:
       A :class:`optax.GradientTransformationExtraArgs` with the state
@@ -482,52 +233,39 @@ def robust_ct_agd(
     Examples:
       >>> import jax, jax.numpy as jnp, optax
       >>> import ctagd_optax
-      >>> def f(x):
-      ...     return jnp.sum(jnp.asarray([1.0, 4.0]) * x**2)
-      >>> opt = ctagd_optax.robust_ct_agd(optax.sgd(0.005), steps_per_epoch=10)
+      >>> f = lambda x: jnp.sum(jnp.asarray([1.0, 4.0]) * x**2)
+      >>> opt = ctagd_optax.robust_ct_agd(optax.sgd(1e-3), steps_per_epoch=10)
       >>> params = jnp.asarray([1.0, -1.0])
       >>> state = opt.init(params)
-      >>> for _ in range(20):
+      >>> for _ in range(60):  # bare SGD ends at 2.31
       ...     updates, state = opt.update(jax.grad(f)(params), state, params)
       ...     params = optax.apply_updates(params, updates)
-      >>> print(f"m = {state.info.multiplier[0]:.0f}, loss {f(params):.0e}")
-      m = 20, loss 3e-02
+      >>> print(f"m = {1 / state.gamma[0]:.0f}, loss {f(params):.2f}")
+      m = 20, loss 0.08
     """
-    check_backbone(backbone)
-    check_whole("steps_per_epoch", steps_per_epoch)
-    check_whole("correction_samples", correction_samples)
-    check_choice("pooling", pooling, ("all", "tensor", "mix"))
-    check_choice("errors", errors, ("terms", "gradients"))
-    check_choice("promise", promise, ("fresh", "own"))
-    check_choice("aim", aim, ("mean", "peak"))
-    check_choice("correction", correction, ("mean", "line", "coordinate_line", "none"))
-    check_dtype("accumulator_dtype", accumulator_dtype)
-    check_number("target", target, 0, above=True)
-    for name, value in (
-        ("early_target", early_target),
-        ("confidence", confidence),
-        ("first_threshold", first_threshold),
-        ("threshold", threshold),
-        ("correction_confidence", correction_confidence),
-        ("correction_limit", correction_limit),
-    ):
-        check_number(name, value, 0)
-    check_number("growth", growth, 1)
-    check_number("early_growth", early_growth, 1)
-    check_number("decay", decay, 0, 1, above=True)
-    check_number("floor", floor, 0, 1, above=True)
-    check_number("evidence_steps", evidence_steps, 0, infinite=True)
-    check_number("guard", guard, 0, above=True, infinite=True)
-    check_number("multiplier_min", multiplier_min, 0, above=True)
-    smallest = concrete("multiplier_min", multiplier_min) or 0
-    check_number("multiplier_max", multiplier_max, smallest)
-    check_number(
-        "correction_multiplier_max", correction_multiplier_max, 0, infinite=True
-    )
-    anneal = get_annealing(annealing)
-    coordinates = correction == "coordinate_line"
-    late = steps_per_epoch - steps_per_epoch // 2
-    stride = -(-late // correction_samples)
+    checks.check_choice("pooling", pooling, ("all", "tensor"))
+    checks.check_dtype("accumulator_dtype", accumulator_dtype)
+    checks.check_schedule("schedule", schedule)
+    checks.check_number("target", target, 0, above=True)
+    checks.check_number("confidence", confidence, 0)
+    checks.check_number("multiplier_min", multiplier_min, 0, above=True)
+    smallest = checks.concrete("multiplier_min", multiplier_min) or 0
+    checks.check_number("multiplier_max", multiplier_max, smallest)
+    settings = Settings(target, confidence, multiplier_min, multiplier_max)
+    method = robust_method(settings, pooling, accumulator_dtype)
+    return curvature_tuned(backbone, steps_per_epoch, method, schedule)
+
+
+def robust_method(
+    options: Settings,
+    pooling: str = "all",
+    accumulator_dtype: DTypeLike | None = None,
+    rule: Rule = Rule(),  # noqa: B008
+) -> Method:
+    """The method of :func:`robust_ct_agd`; ``rule`` is for tests and ablations."""
+
+    def settings():  # not earlier, as a first array would start the backend
+        return jnp.stack([jnp.asarray(x, jnp.float32) for x in options])
 
     def init(params):
         tensors = len(jax.tree.leaves(params))
@@ -535,307 +273,128 @@ def robust_ct_agd(
         def zeros(size=tensors, dtype=jnp.float32):
             return jnp.zeros((size,), dtype)  # each its own, so that all can be donated
 
-        unused = MotionSums._field_defaults if errors == "terms" else {}
-
-        def sums(size):
-            fields = (x for x in MotionSums._fields if x not in unused)
-            return MotionSums(**{name: zeros(size) for name in fields})
-
-        evidence = RobustEvidence(
-            pooled=sums(1) if pooling != "tensor" else None,
-            alone=sums(tensors) if pooling != "all" else None,
-            last_overlap=zeros(),
-            last_share=None if errors == "terms" else zeros(),
-            judged_gamma=zeros(),
-            squared_gradients=zeros(1),
-            steps=zeros(1, jnp.int32),
-            path=(
-                no_path(params, correction, accumulator_dtype)
-                if correction != "none"
-                else None
-            ),
-        )
+        size = 1 if pooling == "all" else tensors
+        sums = MotionSums(*(zeros(size) for _ in MotionSums._fields))
         memory = RobustMemory(
-            even=accumulators(params, accumulator_dtype),
-            odd=accumulators(params, accumulator_dtype),
-            last_promise=zeros(),
-            previous_multiplier=zeros(),
+            jax.tree.map(jnp.zeros_like, params),
+            accumulators(params, accumulator_dtype),
+            *(zeros() for _ in range(4)),
+            last_schedules=zeros(2),
             streak=zeros(dtype=jnp.int32),
         )
-        info = RobustInfo(
-            **{name: zeros() for name in RobustInfo._fields if name != "left_out"},
-            left_out=zeros(dtype=jnp.int32),
+        info = (zeros() for _ in RobustInfo._fields[1:])
+        return (
+            RobustEvidence(sums, zeros(), zeros(1), zeros(1, jnp.int32), settings()),
+            memory,
+            RobustInfo(*info, left_out=zeros(dtype=jnp.int32)),
         )
-        return evidence, memory, info
-
-    def mean_square(evidence):
-        steps = jnp.maximum(evidence.steps, 1).astype(jnp.float32)
-        return evidence.squared_gradients / steps
-
-    def cut(multiplier, square, usual):
-        """Shrinks what is above 1 where a gradient is unusually large."""
-        usual = jnp.asarray(guard, jnp.float32) * usual
-        ratio = _ratio(square, jnp.where(usual > 0, usual, 0))
-        ratio = jnp.where(jnp.isfinite(square), ratio, jnp.inf)
-        share = jnp.where(ratio < jnp.inf, 1 / jnp.maximum(ratio, 1), 0)
-        shorter = multiplier - jnp.maximum(multiplier - 1, 0) * (1 - share)
-        return jnp.where(ratio <= 1, multiplier, shorter)
-
-    def bounds(sums, multiplier):
-        """q⁺ and q⁻, and whether the path surely descends or ascends."""
-        high, low = step_length(sums, multiplier, confidence, promise)
-        slack = jnp.asarray(confidence, jnp.float32)
-        error = slack * sums.fresh_error
-        ascending = sums.fresh + error < 0
-        descending = sums.fresh - error > 0
-        if promise == "own":
-            error = slack * sums.overlap_error
-            descending = sums.overlap_sum + error < 0
-        return high, low, descending, ascending
-
-    def may_grow(descending):
-        return descending | ~jnp.asarray(require_descent, jnp.bool_)
-
-    def judged(evidence, decide):
-        """The decision by each tensor's sums, by those of all, or their mean."""
-        by = [decide(x) for x in (evidence.alone, evidence.pooled) if x is not None]
-        return by[0] if len(by) == 1 else jnp.sqrt(by[0] * by[1])
-
-    def early(evidence):
-        """The multiplier of the first epoch so far."""
-
-        def decide(sums):
-            high, _, descending, _ = bounds(sums, jnp.ones_like(sums.promise))
-            aimed = jnp.asarray(early_target, jnp.float32)
-            longer = may_grow(descending) & (high >= 0) & (high < aimed)
-            return jnp.where(longer, aimed / high, 1)
-
-        # Two samples of descent are soon sure; more have seen how curvature changes.
-        samples = evidence.steps.astype(jnp.float32) - 2
-        vouched = jnp.asarray(early_growth, jnp.float32) ** samples
-        limit = jnp.minimum(jnp.asarray(multiplier_max, jnp.float32), vouched)
-        return jnp.minimum(judged(evidence, decide), jnp.maximum(limit, 1))
 
     def divisor(state, fraction, gradients):
-        evidence, info, gradients = jax.lax.stop_gradient(
-            (state.evidence, state.info, gradients)
+        evidence, info, gamma, gradients = jax.lax.stop_gradient(
+            (state.evidence, state.info, state.gamma, gradients)
         )
+        # The first epoch: as far as the evidence so far vouches for.
+        high, _, trend = step_length(evidence.sums, jnp.float32(1), options.confidence)
+        longer = (trend > 0) & (high >= 0) & (high < rule.early_target)
+        early = jnp.where(longer, rule.early_target / high, 1)
+        vouched = rule.early_growth ** (evidence.steps.astype(jnp.float32) - 2)
+        early = jnp.minimum(early, jnp.maximum(jnp.minimum(settings()[3], vouched), 1))
+        # Later ones: linearly from m to min(1, m).
+        later = 1 / gamma - jnp.maximum(1 / gamma - 1, 0) * fraction
         first = state.epoch == 0
-        annealed = anneal(state.gamma, fraction, state.epoch_step)
-        left = 1 - (1 - info.floor) * fraction
-        multiplier = jnp.where(first, early(evidence), left / annealed)
-        usual = jnp.where(first, mean_square(evidence), info.gradient_square)
-        return 1 / cut(multiplier, _square(gradients), usual)
-
-    def sample_weight(step):
-        """1, 2, … at every stride of the second half, its last step among them."""
-        to_go = steps_per_epoch - 1 - step.epoch_step
-        rank = (late + stride - 1 - to_go) // stride
-        return jnp.where((to_go % stride == 0) & (to_go < late), rank, 0)
+        usual = jnp.where(first, _mean_square(evidence), info.gradient_square)
+        size = jnp.sum(per_tensor(square, gradients), keepdims=True)
+        return 1 / _cut(jnp.where(first, early, later), size, rule.guard * usual)
 
     def observe(evidence, memory, step, **extra_args):
         del extra_args
         step = jax.lax.stop_gradient(step)
         start = step.epoch_step == 0
+        moved = subtract(step.params, memory.previous_params)
+        scale = jnp.where(memory.streak >= 1, memory.last_multiplier, 1)
+        overlap = per_tensor(inner, moved, step.gradients) / scale
+        older = per_tensor(inner, memory.previous_motion, step.gradients)
+        # θ_t comes after g_{t-1} is gone, so D is by our own update, in proportion to
+        # how far, and which way, the parameters then moved.
+        share = ratio(per_tensor(length, moved), memory.own_length)
+        along = per_tensor(inner, moved, memory.previous_motion)
+        share = jnp.where(along * memory.own_along < 0, -share, share)
+        before, earlier = memory.last_schedules
+        curvature = (older - evidence.last_overlap) / scale
+        fresh = -before * evidence.last_overlap
+        promise = earlier * share * memory.own_promise
+        terms = curvature, curvature, promise, earlier * overlap / scale, fresh, fresh
         ready = (memory.streak >= 2) & step.finite
-        even, odd = (
-            per_tensor(inner, updates, step.gradients)
-            for updates in (memory.even, memory.odd)
-        )
-        is_even = step.epoch_step % 2 == 0
-        older, overlap = jnp.where(is_even, even, odd), jnp.where(is_even, odd, even)
-        scale = jnp.where(ready, memory.previous_multiplier, 1)
-        change = older - evidence.last_overlap
-        terms = [
-            jnp.where(ready, change / scale, 0),
-            jnp.where(ready, memory.last_promise, 0),
-            jnp.where(ready, overlap / scale, 0),
-            jnp.where(ready, -evidence.last_overlap, 0),
-        ]
-        share = None
-        if evidence.last_share is not None:
-            # Of N, what this gradient adds, and all that the one before has added.
-            share = jnp.where(ready, older / scale, 0)
-            lost = jnp.where(ready, evidence.last_overlap / scale, 0)
-            terms += [evidence.last_share - lost, share]
-        together = [jnp.sum(x, keepdims=True) for x in terms]
-        # What was seen with the same multiplier tells of this epoch, too.
-        drift = jnp.abs(step.epoch_gamma - evidence.judged_gamma)
-        unchanged = drift <= 1e-6 * step.epoch_gamma  # rounding is no change
-        lifetime = jnp.asarray(evidence_steps, jnp.float32)
-        lasts = lifetime > 0
-        age = evidence.steps.astype(jnp.float32) / jnp.where(lasts, lifetime, 1)
 
-        def add(sums, new, unchanged):
-            if sums is None:
-                return None
-            curvature, promise, overlap, fresh, *shares = new
-            sound = jnp.all(jnp.isfinite(jnp.stack(jax.tree.leaves(sums))), axis=0)
-            lasting = jnp.where(unchanged & sound & lasts, jnp.exp(-age), 0)
-            weight = jnp.where(start, lasting, 1)
+        def add(name, total, term):
+            term = jnp.where(ready, term, 0)
+            term = jnp.sum(term, keepdims=True) if pooling == "all" else term
+            total = jnp.where(start, 0, total)
+            return jnp.hypot(total, term) if "error" in name else total + term
 
-            def kept(x):
-                return jnp.where(weight > 0, weight * x, 0)
-
-            def total(x, new):
-                return kept(x) + new
-
-            def root(error, new):
-                return jnp.hypot(kept(error), new)
-
-            by_gradients = None
-            if sums.error_by_gradients is None:
-                error, by_terms = root(sums.curvature_error, curvature), None
-            else:
-                whole, share = shares
-                by_terms = root(sums.error_by_terms, curvature)
-                by_gradients = kept(jnp.hypot(sums.error_by_gradients, whole))
-                error = jnp.minimum(by_terms, jnp.hypot(by_gradients, share))
-            return MotionSums(
-                curvature=total(sums.curvature, curvature),
-                curvature_error=error,
-                promise=total(sums.promise, promise),
-                overlap_sum=total(sums.overlap_sum, overlap),
-                overlap_error=root(sums.overlap_error, overlap),
-                fresh=total(sums.fresh, fresh),
-                fresh_error=root(sums.fresh_error, fresh),
-                error_by_terms=by_terms,
-                error_by_gradients=by_gradients,
-            )
-
-        squares = per_tensor(lambda x: inner(x, x), step.gradients)
-        square = jnp.sum(jnp.where(step.finite, squares, 0), keepdims=True)
-        counted = jnp.any(step.finite) & jnp.isfinite(square)
+        sizes = jnp.where(step.finite, per_tensor(square, step.gradients), 0)
+        size = jnp.sum(sizes, keepdims=True)
+        counted = jnp.any(step.finite) & jnp.isfinite(size)
+        size = jnp.where(counted, size, 0)
         return RobustEvidence(
-            pooled=add(evidence.pooled, together, jnp.all(unchanged)),
-            alone=add(evidence.alone, terms, unchanged),
-            last_overlap=jnp.where(step.finite, overlap, 0),
-            last_share=share,
-            judged_gamma=step.epoch_gamma,
-            squared_gradients=accumulate(
-                evidence.squared_gradients, jnp.where(counted, square, 0), start
-            ),
+            sums=MotionSums(*map(add, MotionSums._fields, evidence.sums, terms)),
+            last_overlap=jnp.where(step.finite & (memory.streak >= 1), overlap, 0),
+            squared_gradients=accumulate(evidence.squared_gradients, size, start),
             steps=accumulate(evidence.steps, counted.astype(jnp.int32), start),
-            path=(
-                None
-                if evidence.path is None
-                else observe_path(evidence.path, step, sample_weight(step), coordinates)
-            ),
+            settings=settings(),
         )
 
     def remember(memory, step):
         step = jax.lax.stop_gradient(step)
-        raw, is_even = _raw(step), step.epoch_step % 2 == 0
-        # Here and not in observe, as what reads the updates beside the cond that may
-        # change them makes it copy them.
-        promise = -step.gamma * per_tensor(inner, step.updates, step.gradients)
+        after = memory.streak >= 1
+        scale = 1 / jnp.where(after, memory.last_multiplier, 1)
 
-        def replace(here):
-            def choose(i, old, u):
-                new = jnp.where(step.finite[i], u.astype(old.dtype), 0)
-                return jnp.where(here, new, old)
+        def rescale(i, d, old):
+            v = scale[i].astype(d.dtype) * d
+            return jnp.where(after[i], v, 0).astype(old.dtype)
 
-            return choose
-
+        moved = subtract(step.params, memory.previous_params)
+        moved = map_with_index(rescale, moved, memory.previous_motion)
         return RobustMemory(
-            even=map_with_index(replace(is_even), memory.even, raw),
-            odd=map_with_index(replace(~is_even), memory.odd, raw),
-            last_promise=jnp.where(step.finite, promise, 0),
-            previous_multiplier=1 / step.gamma,
+            previous_params=finite_only(step.params, step),
+            previous_motion=moved,
+            own_promise=-step.gamma * per_tensor(inner, step.updates, step.gradients),
+            own_length=per_tensor(length, step.updates),
+            own_along=per_tensor(inner, step.updates, moved),
+            last_multiplier=1 / step.gamma,
+            last_schedules=jnp.stack([step.schedule, memory.last_schedules[0]]),
             streak=jnp.where(step.finite, memory.streak + 1, 0),
         )
 
     def close(evidence, step, gamma, info):
         # Under differentiation, what was decided is a constant.
         evidence, gamma, info = jax.lax.stop_gradient((evidence, gamma, info))
-        multiplier = 1 / gamma
+        sums, multiplier = evidence.sums, 1 / gamma
+        high, low, trend = step_length(sums, multiplier, options.confidence)
         # An m that was cut, for too long a step or none, is no start.
         first = (info.settled == 0) & (multiplier == 1)
+        target, _, smallest, largest = settings()
+        after = next_multiplier(multiplier, high, low, trend, first, target, rule)
+        usual = _mean_square(evidence)
+        after = jnp.clip(after, smallest, largest)
+        after = _cut(after, usual, rule.guard * info.gradient_square)
+        signal = ratio(sums.curvature, sums.curvature_error)
+        held = ratio(sums.fresh, sums.promise)
+        settled = jnp.maximum(info.settled, jnp.abs(trend))
+        figures = high, low, signal, held, trend, usual, settled
+        figures = (jnp.broadcast_to(x, gamma.shape) for x in figures)
+        return 1 / after, None, RobustInfo(*figures, left_out=step.left_out)
 
-        def decide(sums):
-            high, low, descending, ascending = bounds(sums, multiplier)
-            return next_multiplier(
-                multiplier,
-                high,
-                low,
-                may_grow(descending),
-                ascending,
-                first,
-                target=target,
-                first_threshold=first_threshold,
-                threshold=threshold,
-                growth=growth,
-                decay=decay,
-            )
-
-        after = judged(evidence, decide)
-        if aim == "mean" and annealing == "rate":
-            longest = jnp.where(after > 1, 2 * after - 1, after)
-            after = jnp.where(first, longest, after)
-        after = jnp.clip(
-            after,
-            jnp.asarray(multiplier_min, jnp.float32),
-            jnp.asarray(multiplier_max, jnp.float32),
-        )
-        square = mean_square(evidence)
-        after = cut(after, square, info.gradient_square)
-        moved = jax.tree.map(jnp.zeros_like, step.params)
-        if evidence.path is not None:
-            moved = path_correction(
-                evidence.path,
-                step,
-                correction_confidence,
-                correction_limit,
-                coordinates,
-            )
-            most = jnp.asarray(correction_multiplier_max, jnp.float32)
-            wanted = jnp.all(after <= most)
-            moved = jax.tree.map(lambda d: jnp.where(wanted, d, 0), moved)
-        sums = evidence.pooled if evidence.alone is None else evidence.alone
-        high, low, descending, ascending = bounds(sums, multiplier)
-        settled = (descending | ascending).astype(jnp.float32)
-        noisy = ascending & (multiplier <= 1)
-        lowest = jnp.where(noisy, jnp.asarray(floor, jnp.float32), info.floor)
-        # In the first epoch there is no figure yet.
-        lowest = jnp.where(descending | (after > 1) | (lowest == 0), 1, lowest)
-        figures = (
-            high,
-            low,
-            _ratio(sums.curvature, sums.curvature_error),
-            _ratio(sums.overlap_sum, sums.promise),
-            _ratio(sums.fresh, sums.promise),
-        )
-        found = RobustInfo(
-            *(jnp.broadcast_to(x, gamma.shape) for x in figures),
-            multiplier=after,
-            floor=jnp.broadcast_to(lowest, gamma.shape),
-            gradient_square=jnp.broadcast_to(square, gamma.shape),
-            relative_correction=relative_norms(moved, step.params),
-            settled=jnp.maximum(info.settled, settled),
-            left_out=step.left_out,
-        )
-        return 1 / after, moved, found
-
-    return curvature_tuned(
-        backbone, steps_per_epoch, Method(init, divisor, observe, remember, close)
-    )
+    return Method("robust_ct_agd", init, divisor, observe, remember, close)
 
 
-def _ratio(x: jax.Array, y: jax.Array) -> jax.Array:
-    """The quotient, 0 where y is 0."""
-    return jnp.where(y != 0, x / jnp.where(y != 0, y, 1), 0)
+def _mean_square(evidence: RobustEvidence) -> jax.Array:
+    return ratio(evidence.squared_gradients, evidence.steps.astype(jnp.float32))
 
 
-def _raw(step: Step) -> optax.Updates:
-    """The backbone's updates before they were divided."""
-
-    def multiply(i, u):
-        dtype = wide(u.dtype)
-        return u.astype(dtype) * step.gamma[i].astype(dtype)
-
-    return map_with_index(multiply, step.updates)
-
-
-def _square(tree: Any) -> jax.Array:
-    """‖x‖² over all tensors, a vector of one entry."""
-    return jnp.sum(per_tensor(lambda x: inner(x, x), tree), keepdims=True)
+def _cut(multiplier: jax.Array, size: jax.Array, limit: jax.Array) -> jax.Array:
+    """Shrinks what is above 1 where a gradient is larger than the limit."""
+    excess = jnp.where(jnp.isfinite(size), ratio(size, limit), jnp.inf)
+    share = jnp.where(excess < jnp.inf, 1 / jnp.maximum(excess, 1), 0)
+    shorter = multiplier - jnp.maximum(multiplier - 1, 0) * (1 - share)
+    return jnp.where(excess <= 1, multiplier, shorter)

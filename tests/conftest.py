@@ -38,3 +38,10 @@ def default_jax(strict_jax):
         jax.numpy_rank_promotion("allow"),
     ):
         yield
+
+
+@pytest.fixture
+def standard_promotion(strict_jax):
+    """For what promotes dtypes implicitly, as much of optax does."""
+    with jax.numpy_dtype_promotion("standard"):
+        yield

@@ -64,12 +64,6 @@ OPTIMIZERS = {
         correction_gradient="last",
         estimator=ctagd_optax.secant("algorithm"),
     ),
-    "ct_agd_instrumental": ctagd_optax.ct_agd(
-        optax.sgd(1.0), 2, estimator=ctagd_optax.instrumental()
-    ),
-    "ct_agd_regression": ctagd_optax.ct_agd(
-        optax.sgd(1.0), 2, estimator=ctagd_optax.regression()
-    ),
 }
 
 

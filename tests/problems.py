@@ -57,7 +57,7 @@ def observed_step(t, x, gradients, updates, epoch=0, finite_before=True):
         params=x,
         updates=updates,
         gamma=jnp.ones(finite.shape, jnp.float32),
-        epoch_gamma=jnp.ones(finite.shape, jnp.float32),
+        schedule=jnp.ones((), jnp.float32),
     )
 
 

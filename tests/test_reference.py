@@ -12,7 +12,7 @@ import pytest
 
 import ctagd_optax
 from ctagd_optax import _ct_agd
-from ctagd_optax._secant import quotient_noise
+from ctagd_optax._estimators.secant import quotient_noise
 from tests import reference
 
 SWITCHES = {

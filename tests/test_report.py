@@ -4,6 +4,7 @@ import json
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 
@@ -35,39 +36,130 @@ def test_rows_are_plain_numbers_by_path():
 
 def test_table_is_readable():
     params, state = trained()
-    text = str(ctagd_optax.curvature_report(state, params))
-    lines = text.splitlines()
-    assert lines[0] == "Curvature after 1 epoch"
-    assert lines[1].split() == [
-        "tensor",
-        "shape",
-        "γ",
-        "evidence",
-        "low",
-        "high",
-        "correction",
-        "out",
-    ]
-    assert len(lines) == 5
-    assert len({len(line) for line in lines[1:]}) == 1
-    assert "50%" in lines[3]
-    assert "2×2" in lines[4]
+    report = ctagd_optax.curvature_report(state, params)
+    opening, evidence, header, _, b, w = str(report).splitlines()
+    low, high = sorted(1 / row.gamma for row in report)
+    rates = f"{low:.3g} to {high:.3g}"
+    assert (
+        opening == f"ct_agd, 1 epoch done: the next starts at learning rate × {rates}."
+    )
+    assert evidence.startswith("In the last epoch 100% of the coordinates had evidence")
+    names = "tensor shape rate × γ evidence low high correction out"
+    assert header.split() == names.split()
+    assert len({len(line) for line in (header, b, w)}) == 1
+    assert "50%" in b
+    assert "2×2" in w
 
 
 def test_before_the_first_epoch():
     params = {"x": jnp.float32(1.0)}
-    state = ctagd_optax.ct_sgd(steps_per_epoch=3).init(params)
+    opt = ctagd_optax.ct_sgd(steps_per_epoch=3)
+    state = opt.init(params)
     text = str(ctagd_optax.curvature_report(state, params))
-    assert text.startswith("Curvature: no epoch has been closed yet")
+    assert text.startswith("ct_agd: no step has been taken yet.")
     assert "scalar" in text
+    _, state = opt.update(params, state, params)
+    text = str(ctagd_optax.curvature_report(state, params))
+    assert text.startswith("ct_agd, epoch 1, step 1 of 3: learning rate × 1.\nγ is 1")
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        ({"eps": 100.0}, "no step was longer than eps"),
+        ({"steps_per_epoch": 1}, "epochs have a single step"),
+    ],
+)
+def test_what_to_do_without_evidence(options, advice):
+    opt = ctagd_optax.ct_sgd(**{"steps_per_epoch": 4, **options})
+    params, state = problems.train(opt, problems.params(), 4)
+    text = " ".join(ctagd_optax.curvature_report(state, params).sentences)
+    assert "Without evidence γ is 1 and nothing is corrected" in text
+    assert advice in text
+    assert "use robust_ct_agd" in text
+
+
+def robust(gradient, steps, *, rate=1e-3, length=12, **options):
+    """The report of the robust method after some steps on three coordinates."""
+    opt = ctagd_optax.robust_ct_agd(optax.sgd(rate), length, **options)
+    params = {"w": jnp.ones(3, jnp.float32), "v": jnp.ones((2, 1), jnp.float32)}
+    state = opt.init(params)
+    for n in range(steps):
+        grads = jax.tree.map(lambda x, n=n: gradient(n, x), params)
+        updates, state = jax.jit(opt.update)(grads, state, params)
+        params = optax.apply_updates(params, updates)
+    return ctagd_optax.curvature_report(state, params)
+
+
+def test_the_robust_method_in_an_open_first_epoch():
+    opening, reason, *table = str(robust(lambda n, x: x, 8)).splitlines()
+    assert opening.startswith("robust_ct_agd, epoch 1, step 8 of 12: learning rate × ")
+    assert opening.endswith(" of 20 allowed.")
+    assert reason.startswith("Steps are at most 0.00")
+    assert reason.endswith("of a Newton step, so the learning rate may grow.")
+    assert len(table) == 3  # one row for all, as they are equal
+    assert table[2].startswith("all 2   5 in all")
+
+
+@pytest.mark.parametrize(
+    ("gradient", "steps", "options", "reason"),
+    [
+        (lambda n, x: x, 0, {}, "no step has been taken yet"),
+        (lambda n, x: x, 2, {}, "Nothing is measured yet, so it is at most 1"),
+        (lambda n, x: x, 12, {"length": 2}, "It takes four steps in an epoch"),
+        (lambda n, x: x, 24, {}, "It is at the largest multiplier allowed: raise"),
+        (
+            lambda n, x: x,
+            24,
+            {"multiplier_max": 5.0},
+            "the next starts at learning rate × 5 of 5",
+        ),
+        (lambda n, x: 2.5 * x, 12, {"rate": 1.0}, "so the learning rate shrinks"),
+        (lambda n, x: x, 12, {"rate": -1.0}, "Check the sign of the learning rate"),
+        (
+            lambda n, x: x * float(NOISE[n]),
+            12,
+            {"rate": 1e-6},
+            "Gradient noise hides how",
+        ),
+        (lambda n, x: x - x + (-1.0) ** n, 24, {}, "The loss rises along the last"),
+        (
+            lambda n, x: 0.5 * x,
+            24,
+            {"rate": 1.0, "multiplier_max": 1.0},
+            "the learning rate is about right",
+        ),
+    ],
+)
+def test_why_the_robust_method_does_what_it_does(gradient, steps, options, reason):
+    report = robust(gradient, steps, **options)
+    assert reason in " ".join(report.sentences), report.sentences
+
+
+def test_tensors_that_are_judged_alone_are_told_apart():
+    def gradient(n, x):
+        return x if x.ndim == 1 else 2500.0 * x
+
+    report = robust(gradient, 12, pooling="tensor")
+    said = "\n".join(report.sentences)
+    assert "1 tensors: Steps are at least" in said
+    assert "1 tensors: Steps are at most" in said
+    assert len(str(report).splitlines()) == len(report.sentences) + 4
 
 
 def test_bad_input():
     params, state = trained()
-    with pytest.raises(ValueError, match="exactly one CTAGDState, found 0"):
-        ctagd_optax.curvature_report(optax.sgd(0.1).init(params), params)
-    with pytest.raises(ValueError, match="exactly one CTAGDState, found 2"):
-        ctagd_optax.curvature_report((state, state), params)
+    bare = optax.sgd(0.1).init(params)
+    for function in (
+        lambda state: ctagd_optax.curvature_report(state, params),
+        ctagd_optax.learning_rate_multiplier,
+    ):
+        with pytest.raises(ValueError, match="the optimizer is not wrapped; wrap it"):
+            function(bare)
+        with pytest.raises(
+            ValueError, match=r"holds 2 .*: state\[0\]\[1\], state\[1\]"
+        ):
+            function((state, state))
     with pytest.raises(ValueError, match=r"state has 2 tensors, params has 1; .* None"):
         ctagd_optax.curvature_report(state, {"w": params["w"]})
     batch = jax.tree.map(lambda x: jnp.stack([x, x]), state)
@@ -77,6 +169,61 @@ def test_bad_input():
     assert ctagd_optax.curvature_report(one, params) == ctagd_optax.curvature_report(
         state, params
     )
+    with pytest.raises(TypeError, match="call it outside of jit; inside, use learning"):
+        jax.jit(lambda s: ctagd_optax.curvature_report(s, params)[0].gamma)(state)
+
+
+def test_two_groups_of_a_partition_are_named():
+    params = problems.params()
+    opt = optax.partition(
+        {name: ctagd_optax.ct_sgd(steps_per_epoch=2) for name in ("one", "two")},
+        {"w": "one", "b": "two"},
+    )
+    state = opt.init(params)
+    with pytest.raises(ValueError, match=r"state\.inner_states\['one'\]\.inner_state,"):
+        ctagd_optax.learning_rate_multiplier(state)
+    one = ctagd_optax.learning_rate_multiplier(state.inner_states["one"].inner_state)
+    assert one.shape == (1,)
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda opt: opt,
+        lambda opt: optax.chain(optax.clip(1.0), opt, optax.scale(1.0)),
+        lambda opt: optax.MultiSteps(opt, 1),
+        lambda opt: optax.partition({"all": opt}, "all"),
+        lambda opt: optax.apply_if_finite(opt, 3),
+    ],
+    ids=["bare", "chain", "multi_steps", "partition", "apply_if_finite"],
+)
+def test_the_multiplier_that_the_last_update_had(around, standard_promotion):
+    schedule = optax.linear_schedule(0.0, 1.0, 8)
+    opt = around(ctagd_optax.robust_ct_agd(optax.sgd(1e-3), 12, schedule=schedule))
+    params = problems.params()
+    state = opt.init(params)
+    np.testing.assert_array_equal(ctagd_optax.learning_rate_multiplier(state), 1)
+
+    @jax.jit
+    def step(params, state):
+        grads = jax.tree.map(jnp.sign, params)
+        updates, state = opt.update(grads, state, params)
+        told = ctagd_optax.learning_rate_multiplier(state)
+        return optax.apply_updates(params, updates), state, told, -updates["b"] / 1e-3
+
+    seen = []
+    for _ in range(15):
+        x, state, told, truth = step(params, state)
+        np.testing.assert_allclose(told[0], np.abs(truth), rtol=1e-5)
+        params, seen = x, [*seen, float(told[0])]
+    assert seen[0] == 0
+    assert max(seen) == pytest.approx(20.0)
+
+
+def test_injected_hyperparameters_do_not_hide_it(standard_promotion):
+    factory = optax.inject_hyperparams(ctagd_optax.robust_ct_agd)
+    state = factory(optax.sgd(0.1), 5).init(problems.params())
+    np.testing.assert_array_equal(ctagd_optax.learning_rate_multiplier(state), 1)
 
 
 def test_tensors_that_are_kept_from_it():

@@ -1,5 +1,6 @@
 """Parameters and state over eight devices."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -47,40 +48,22 @@ def robust():
     return ctagd_optax.robust_ct_agd(optax.sgd(0.001, momentum=0.5), 4)
 
 
-def corrected():
-    """Steps that go back and forth, so that it goes back to their mean."""
-    opt = ctagd_optax.robust_ct_agd
-    return opt(optax.sgd(0.63), 8, correction_confidence=0.0, multiplier_min=1.0)
-
-
 @pytest.mark.parametrize(
-    ("axis_type", "opt", "moved"),
+    ("axis_type", "opt"),
     [
-        (AxisType.Auto, literal(), True),
-        (AxisType.Explicit, literal(unobserved="skip"), True),
+        (AxisType.Auto, literal()),
+        (AxisType.Explicit, literal(unobserved="skip")),
         (
             AxisType.Auto,
             literal(unobserved="skip", estimator=ctagd_optax.same_batch(every=2)),
-            True,
         ),
-        (AxisType.Explicit, literal(estimator=ctagd_optax.hutchinson(every=2)), True),
-        (AxisType.Auto, robust(), False),
-        (AxisType.Explicit, robust(), False),
-        (AxisType.Auto, corrected(), True),
-        (AxisType.Explicit, corrected(), True),
+        (AxisType.Explicit, literal(estimator=ctagd_optax.hutchinson(every=2))),
+        (AxisType.Auto, robust()),
+        (AxisType.Explicit, robust()),
     ],
-    ids=[
-        "auto",
-        "explicit",
-        "same_batch",
-        "hutchinson",
-        "auto-robust",
-        "robust",
-        "auto-corrected",
-        "corrected",
-    ],
+    ids=["auto", "explicit", "same_batch", "hutchinson", "auto-robust", "robust"],
 )
-def test_sharded_like_the_parameters(axis_type, opt, moved):
+def test_sharded_like_the_parameters(axis_type, opt):
     params = make_params()
     mesh = jax.make_mesh((8,), ("x",), axis_types=(axis_type,))
     shardings = {k: NamedSharding(mesh, spec) for k, spec in SPECS.items()}
@@ -104,14 +87,11 @@ def test_sharded_like_the_parameters(axis_type, opt, moved):
             spread, state = step(spread, state)
             alone, alone_state = plain(alone, alone_state)
     assert "all-gather" not in hlo
-    assert (state.info.relative_correction > 0).all() == moved
+    assert (state.gamma != 1).all()
     assert spread["w"].sharding.spec == P("x", None)
-    for a, b in zip(
-        jax.tree.leaves((spread, state)),
-        jax.tree.leaves((alone, alone_state)),
-        strict=True,
-    ):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+    chex.assert_trees_all_close(
+        (spread, state), (alone, alone_state), rtol=1e-4, atol=1e-6
+    )
 
 
 def test_init_follows_the_parameters_sharding():

@@ -7,19 +7,24 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from ctagd_optax._checks import check_whole
-from ctagd_optax._curvature import (
+from ctagd_optax._estimators.base import (
     CurvatureEstimate,
     CurvatureEstimator,
-    accumulate,
     accumulate_products,
-    accumulators,
-    counters,
     differences,
     fill,
     random_signs,
     square_root,
 )
-from ctagd_optax._transform import all_finite, map_with_index, per_tensor, wide
+from ctagd_optax._trees import (
+    accumulate,
+    accumulators,
+    all_finite,
+    counters,
+    map_with_index,
+    per_tensor,
+    wide,
+)
 
 
 class SameBatchEvidence(NamedTuple):

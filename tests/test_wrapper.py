@@ -2,6 +2,7 @@
 
 import re
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -66,11 +67,8 @@ def test_state_has_a_fixed_structure_and_strong_dtypes():
     params = problems.params(jnp.bfloat16)
     state = opt.init(params)
     _, after = jax.jit(opt.update)(params, state, params)
-    kinds = [
-        jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), s)
-        for s in (state, after)
-    ]
-    assert kinds[0] == kinds[1]
+    chex.assert_trees_all_equal_shapes_and_dtypes(state, after)
+    assert not any(x.weak_type for x in jax.tree.leaves(after))
     assert not any(x.weak_type for x in jax.tree.leaves(state))
     # Sums are wider than 16-bit parameters, differences need their bits alone.
     assert state.evidence.gradient_sum["w"].dtype == jnp.float32
@@ -97,16 +95,6 @@ def parameters_in_state(**options):
                 "correction_gradient": "last",
             },
             3,
-        ),
-        ({"estimator": ctagd_optax.secant(errors=True)}, 7),
-        ({"estimator": ctagd_optax.instrumental()}, 10),
-        ({"estimator": ctagd_optax.regression()}, 5),
-        (
-            {
-                "estimator": ctagd_optax.regression(),
-                "correction_gradient": "last",
-            },
-            5,
         ),
         ({"estimator": ctagd_optax.same_batch()}, 4),
         (
@@ -169,10 +157,6 @@ def test_the_boundary_is_the_pure_function():
     average = jax.tree.map(lambda s: s / (6 + 1e-3), after.evidence.gradient_sum)
     gamma, correction, info = jax.jit(ctagd_optax.close_epoch)(estimate, average, x)
     np.testing.assert_allclose(gamma, after.gamma, rtol=1e-6)
-    jax.tree.map(
-        lambda u, g, c: np.testing.assert_allclose(u, -0.02 * g + c, rtol=1e-5),
-        updates,
-        grads,
-        correction,
-    )
-    jax.tree.map(np.testing.assert_allclose, info, after.info)
+    wanted = jax.tree.map(lambda g, c: -0.02 * g + c, grads, correction)
+    chex.assert_trees_all_close(updates, wanted, rtol=1e-5)
+    chex.assert_trees_all_close(info, after.info)

@@ -8,16 +8,20 @@ import optax
 from jax.typing import ArrayLike
 
 from ctagd_optax._checks import check_choice, check_number
-from ctagd_optax._curvature import (
+from ctagd_optax._estimators.base import (
     CurvatureEstimate,
     CurvatureEstimator,
-    accumulate,
-    accumulators,
     finite_only,
     sample_key,
-    square_root,
 )
-from ctagd_optax._transform import Step, map_with_index, wide
+from ctagd_optax._trees import (
+    accumulate,
+    accumulators,
+    map_with_index,
+    subtract,
+    wide,
+)
+from ctagd_optax._wrapper import Step
 
 
 class SecantEvidence(NamedTuple):
@@ -26,14 +30,10 @@ class SecantEvidence(NamedTuple):
     Attributes:
       quotient_sum: S_num = Σ t·m·h.
       mask_sum: S_den = Σ t·m.
-      deviation_sum: Σ t·m·(h - h̄)²; None without ``errors``.
-      quotient_count: Σ m; None without ``errors``.
     """
 
     quotient_sum: Any
     mask_sum: Any
-    deviation_sum: Any = None
-    quotient_count: Any = None
 
 
 class SecantMemory(NamedTuple):
@@ -58,7 +58,6 @@ def secant(
     weighting: str = "linear",
     noise_std: ArrayLike = 0.0,
     seed: int = 0,
-    errors: bool = False,
 ) -> CurvatureEstimator:
     r"""The paper's estimator: an average of difference quotients along the path.
 
@@ -74,17 +73,6 @@ def secant(
     the denominator. A full Hessian adds :math:`\sum_j H_{ij}\Delta\theta_j /
     \Delta\theta_i`, and independent noise in the two gradients biases every quotient.
 
-    With ``errors`` the standard error of the weighted mean is that of :math:`n`
-    independent quotients,
-
-    .. math::
-
-        \mathrm{se}^2 = \frac{c}{n - 1}\,
-            \frac{\sum_t t\, m_t (h_t - \bar h)^2}{\sum_t t\, m_t},
-
-    with :math:`c = \frac{4}{3}` for linear weights and 1 for uniform ones. It knows
-    nothing of the bias, which under noise is most of the error.
-
     Args:
       pairing: "equation" takes :math:`\Delta\theta_t = \theta_t - \theta_{t-1}`, the
         points where the two gradients were taken. "algorithm" is the paper's
@@ -95,7 +83,6 @@ def secant(
       noise_std: standard deviation of the Gaussian noise added to every quotient (the
         paper's ablation).
       seed: seed of that noise.
-      errors: keep two more vectors, for the standard error and the count.
 
     Returns:
       A :class:`CurvatureEstimator`.
@@ -121,8 +108,6 @@ def secant(
         evidence = SecantEvidence(
             quotient_sum=accumulators(params, accumulator_dtype),
             mask_sum=accumulators(params, accumulator_dtype),
-            deviation_sum=accumulators(params, accumulator_dtype) if errors else None,
-            quotient_count=accumulators(params, jnp.int32) if errors else None,
         )
         return evidence, SecantMemory(
             previous_gradients=jax.tree.map(jnp.zeros_like, params),
@@ -134,13 +119,7 @@ def secant(
     def displacement(memory, step):
         if pairing == "algorithm":
             return step.updates
-        return jax.tree.map(
-            lambda end, begin: (
-                end.astype(wide(end.dtype)) - begin.astype(wide(end.dtype))
-            ),
-            step.params,
-            memory.previous_params,
-        )
+        return subtract(step.params, memory.previous_params)
 
     def observe(evidence, memory, step, eps, **extra_args):
         del extra_args
@@ -149,7 +128,7 @@ def secant(
         start = step.epoch_step == 0
         t = step.epoch_step if weighting == "linear" else jnp.ones_like(step.epoch_step)
 
-        def observe_tensor(i, g, g_before, dx, numerator, denominator, *spread):
+        def observe_tensor(i, g, g_before, dx, numerator, denominator):
             dtype = wide(g_before.dtype)
             dx = dx.astype(dtype)
             mask = step.paired[i] & (jnp.abs(dx) > jnp.asarray(eps, dtype))
@@ -157,37 +136,23 @@ def secant(
             if not noiseless:
                 h += jnp.asarray(noise_std, dtype) * quotient_noise(seed, step, i, h)
             weight = jnp.where(mask, t.astype(dtype), 0)
-            sums = SecantEvidence(
+            return SecantEvidence(
                 quotient_sum=accumulate(
                     numerator, jnp.where(mask, weight * h, 0), start
                 ),
                 mask_sum=accumulate(denominator, weight, start),
             )
-            if not errors:
-                return sums
-            deviations, count = spread
-            before = jnp.where(start, 0, denominator).astype(dtype)
-            mean = numerator.astype(dtype) / jnp.where(before > 0, before, 1)
-            total = before + weight
-            share = weight * before / jnp.where(total > 0, total, 1)
-            return sums._replace(
-                deviation_sum=accumulate(
-                    deviations, jnp.where(mask, share * (h - mean) ** 2, 0), start
-                ),
-                quotient_count=accumulate(count, mask.astype(jnp.int32), start),
-            )
 
-        kept = [field for field in evidence if field is not None]
         tensors = map_with_index(
             observe_tensor,
             step.gradients,
             memory.previous_gradients,
             displacement(memory, step),
-            *kept,
+            *evidence,
         )
         return jax.tree.transpose(
             jax.tree.structure(step.gradients),
-            jax.tree.structure(SecantEvidence(*range(len(kept)))),
+            jax.tree.structure(SecantEvidence(0, 0)),
             tensors,
         )
 
@@ -207,29 +172,9 @@ def secant(
             total = denominator.astype(dtype) + jnp.asarray(eps, dtype)
             return numerator.astype(dtype) / jnp.where(denominator > 0, total, 1)
 
-        def standard_error(deviations, denominator, count):
-            dtype = wide(deviations.dtype)
-            spread = deviations.astype(dtype) * (4 / 3 if weighting == "linear" else 1)
-            freedom = denominator.astype(dtype) * (count - 1).astype(dtype)
-            known = count > 1
-            return jnp.where(
-                known, square_root(spread / jnp.where(known, freedom, 1)), jnp.inf
-            )
-
         return CurvatureEstimate(
             value=jax.tree.map(value, evidence.quotient_sum, evidence.mask_sum),
             observed=jax.tree.map(lambda d: d > 0, evidence.mask_sum),
-            standard_error=(
-                jax.tree.map(
-                    standard_error,
-                    evidence.deviation_sum,
-                    evidence.mask_sum,
-                    evidence.quotient_count,
-                )
-                if errors
-                else None
-            ),
-            count=evidence.quotient_count,
         )
 
     return CurvatureEstimator(init, observe, remember, estimate)

@@ -1,7 +1,6 @@
 """What every estimator must do, against plain NumPy and against known Hessians."""
 
-import math
-
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,22 +8,15 @@ import optax
 import pytest
 
 import ctagd_optax
-from ctagd_optax._curvature import accumulate, random_signs
+from ctagd_optax._estimators.base import random_signs
+from ctagd_optax._trees import accumulate
 from tests import problems, reference_estimators
 
 ESTIMATORS = {
-    "secant": ctagd_optax.secant(errors=True),
-    "instrumental": ctagd_optax.instrumental(),
-    "regression": ctagd_optax.regression("linear", window=math.inf),
+    "secant": ctagd_optax.secant(),
     "same_batch": ctagd_optax.same_batch(every=2),
     "hutchinson": ctagd_optax.hutchinson(every=2),
 }
-# Each coordinate for itself, as the reference has it.
-ALONE = {
-    "instrumental": ctagd_optax.instrumental(shrink=False),
-    "regression": ctagd_optax.regression("linear", window=math.inf, shrink=False),
-}
-DENOMINATORS = {"instrumental": "instrument_step", "regression": "params_params"}
 each = pytest.mark.parametrize("name", ESTIMATORS)
 
 
@@ -36,13 +28,15 @@ def test_exact_on_a_diagonal_quadratic_without_noise(name):
         jnp.arange(9),
         lambda x, _: problems.loss(x),
     )
-    samples = {"secant": 8, "instrumental": 7, "regression": 8}.get(name, 5)
     for key, h in problems.CURVATURE.items():
         np.testing.assert_allclose(estimate.value[key], h, rtol=1e-9)
+        assert estimate.observed[key].all()
+        if name == "secant":
+            assert estimate.standard_error is estimate.count is None
+            continue
         # Squares that cancel leave half of the digits.
         np.testing.assert_allclose(estimate.standard_error[key], 0, atol=1e-6)
-        np.testing.assert_array_equal(estimate.count[key], samples)
-        assert estimate.observed[key].all()
+        np.testing.assert_array_equal(estimate.count[key], 5)
 
 
 HESSIAN = np.asarray([[2.0, 0.5, -1.0], [0.5, 1.0, 0.3], [-1.0, 0.3, 3.0]])
@@ -51,7 +45,7 @@ HESSIAN = np.asarray([[2.0, 0.5, -1.0], [0.5, 1.0, 0.3], [-1.0, 0.3, 3.0]])
 @each
 def test_numpy_reference(name):
     """Random points and gradients: short epochs, bad gradients, one after another."""
-    estimator, eps, shape = ALONE.get(name, ESTIMATORS[name]), 0.3, (2, 3)
+    estimator, eps, shape = ESTIMATORS[name], 0.3, (2, 3)
     rng = np.random.default_rng(0)
 
     @jax.jit
@@ -95,23 +89,15 @@ def test_numpy_reference(name):
         elif name == "hutchinson":
             wanted = reference_estimators.hutchinson(products, gradients, 2)
         else:
-            wanted = getattr(reference_estimators, name)(thetas, gradients, eps)
+            wanted = reference_estimators.secant(thetas, gradients, eps)
         found = estimator.estimate(evidence, eps)
-        for field, actual, expected in zip(found._fields, found, wanted, strict=True):
+        for field, expected in zip(found._fields, wanted, strict=False):
             np.testing.assert_allclose(
-                actual["x"], expected, rtol=1e-6, err_msg=f"{field}, epoch {epoch}"
+                getattr(found, field)["x"],
+                expected,
+                rtol=1e-6,
+                err_msg=f"{field}, epoch {epoch}",
             )
-        if name in ALONE:
-            leaning = ESTIMATORS[name].estimate(evidence, eps)
-            denominator = getattr(evidence, DENOMINATORS[name])["x"]
-            value, error = reference_estimators.shrunk(
-                *wanted[:3], np.asarray(denominator)
-            )
-            np.testing.assert_allclose(leaning.value["x"], value, rtol=0.02)
-            np.testing.assert_allclose(leaning.standard_error["x"], error, rtol=0.02)
-            for field in ("observed", "count"):
-                actual, expected = getattr(leaning, field), getattr(found, field)
-                np.testing.assert_array_equal(actual["x"], expected["x"])
 
 
 @each
@@ -126,9 +112,6 @@ def test_state_is_plain_arrays_of_fixed_shapes(name):
     def loss(x):
         return problems.loss({**x, "b": params["b"]})
 
-    def kinds(tree):
-        return jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), tree)
-
     with jax.numpy_dtype_promotion("standard"):  # inject_hyperparams needs it
         state = opt.init(params)
         updates, after = jax.eval_shape(
@@ -137,7 +120,9 @@ def test_state_is_plain_arrays_of_fixed_shapes(name):
             ),
             state,
         )
-    assert kinds(after) == kinds(state)
+    chex.assert_trees_all_equal_shapes_and_dtypes(after, state)
+    weak = [[x.weak_type for x in jax.tree.leaves(tree)] for tree in (state, after)]
+    assert weak[0] == weak[1]
     assert updates["w"].dtype == jnp.bfloat16
     assert all(
         isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, np.generic)
@@ -185,9 +170,10 @@ def test_without_evidence(name):
     estimate = estimator.estimate(evidence, 1e-3)
     assert not estimate.observed["x"].any()
     np.testing.assert_array_equal(estimate.value["x"], 0)
-    np.testing.assert_array_equal(estimate.standard_error["x"], np.inf)
-    np.testing.assert_array_equal(estimate.count["x"], 0)
-    assert estimate.value["empty"].shape == (0,)
+    chex.assert_shape(estimate.value["empty"], (0,))
+    if name != "secant":
+        np.testing.assert_array_equal(estimate.standard_error["x"], np.inf)
+        np.testing.assert_array_equal(estimate.count["x"], 0)
 
 
 @each
@@ -195,20 +181,8 @@ def test_accumulator_dtype(name):
     evidence, _ = jax.eval_shape(
         lambda p: ESTIMATORS[name].init(p, jnp.bfloat16), problems.params()
     )
-    dtypes = {field: leaf.dtype for field, leaf in fields(evidence) if leaf.ndim == 2}
-    # Means keep their bits, a count is a count.
-    means = dict.fromkeys(("params_mean", "gradients_mean"), jnp.float32)
-    exact = {**means, "quotient_count": jnp.int32}
-    assert dtypes == {field: exact.get(field, jnp.bfloat16) for field in dtypes}
-
-
-def fields(evidence):
-    """Names of the fields, with each of their leaves."""
-    return [
-        (name, leaf)
-        for name, field in evidence._asdict().items()
-        for leaf in jax.tree.leaves(field)
-    ]
+    sums = [leaf for leaf in jax.tree.leaves(evidence) if leaf.ndim == 2]
+    assert {leaf.dtype for leaf in sums} == {jnp.dtype(jnp.bfloat16)}
 
 
 @pytest.mark.parametrize(("dtype", "kept"), [("float64", True), ("float32", False)])

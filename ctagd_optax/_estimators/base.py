@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike, DTypeLike
 
-from ctagd_optax._transform import Step, map_with_index, wide
+from ctagd_optax._trees import accumulate, map_with_index, wide
+from ctagd_optax._wrapper import Step
 
 
 class CurvatureEstimate(NamedTuple):
@@ -42,35 +43,25 @@ class CurvatureEstimator(NamedTuple):
         between two steps where ``step.paired`` is False.
       remember: ``remember(memory, step) -> memory``: what the next step needs.
       estimate: ``estimate(evidence, eps) -> CurvatureEstimate``.
-      mean_gradient: ``mean_gradient(evidence) -> gradients``: an average gradient of
-        the epoch, where the estimator has one anyway; else None.
     """
 
     init: Callable[[optax.Params, DTypeLike | None], tuple[Any, Any]]
     observe: Callable[..., Any]
     remember: Callable[[Any, Step], Any]
     estimate: Callable[[Any, ArrayLike], CurvatureEstimate]
-    mean_gradient: Callable[[Any], optax.Updates] | None = None
 
 
-def accumulators(params: optax.Params, dtype: DTypeLike | None) -> Any:
-    """Zeros like the parameters, in the dtype that sums are kept in."""
-    return jax.tree.map(
-        lambda p: jnp.zeros_like(p, dtype=wide(p.dtype) if dtype is None else dtype),
-        params,
+def check_estimator(estimator: Any) -> None:
+    """Checks that an estimator is one, and not its name or its maker."""
+    if isinstance(estimator, CurvatureEstimator):
+        return
+    name = getattr(estimator, "__name__", estimator)
+    known = isinstance(name, str) and name in ("secant", "same_batch", "hutchinson")
+    raise TypeError(
+        "estimator must be a CurvatureEstimator, got "
+        f"{estimator if isinstance(estimator, str) else type(estimator).__name__}; "
+        f"call it: estimator=ctagd_optax.{name if known else 'secant'}()"
     )
-
-
-def counters(params: optax.Params, dtype: DTypeLike = jnp.int32) -> jax.Array:
-    """A zero for each tensor."""
-    return jnp.zeros((len(jax.tree.leaves(params)),), dtype)
-
-
-def accumulate(total: jax.Array, term: jax.Array, start: jax.Array) -> jax.Array:
-    """Adds to a running sum, which starts anew where ``start`` holds."""
-    dtype = max(term.dtype, total.dtype, key=lambda dtype: dtype.itemsize)
-    before = jnp.where(start, 0, total).astype(dtype)
-    return (before + term.astype(dtype)).astype(total.dtype)
 
 
 def accumulate_products(totals: Any, a: Any, b: Any, start: jax.Array) -> Any:

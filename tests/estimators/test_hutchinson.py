@@ -7,7 +7,7 @@ import optax
 import pytest
 
 import ctagd_optax
-from ctagd_optax._curvature import random_signs
+from ctagd_optax._estimators.base import random_signs
 from tests import problems
 
 

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 import ctagd_optax
-from ctagd_optax._secant import quotient_noise
+from ctagd_optax._estimators.secant import quotient_noise
 from tests import problems
 
 

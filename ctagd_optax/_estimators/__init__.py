@@ -1,0 +1,1 @@
+"""Estimators of the Hessian's diagonal; ``base`` has their interface."""
