@@ -50,6 +50,7 @@ WRAPPED = tuple(
     for name, learning_rate, wrapper, options in (
         ("sgd", 1e-3, "ct_agd", WRAPPER),
         ("adam", 1e-2, "ct_agd", WRAPPER),
+        ("sgd", 1e-3, "ct_agd", {"steps_per_epoch": 50}),
         ("sgd", 1e-3, "robust_ct_agd", {"steps_per_epoch": 50}),
     )
 )

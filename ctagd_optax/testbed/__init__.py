@@ -1,7 +1,12 @@
 """The paper's drifting landscape, on which any Optax optimizer can be watched."""
 
 from ctagd_optax.testbed._explore import explore_page
-from ctagd_optax.testbed._internals import CTAGDSettings, Internals
+from ctagd_optax.testbed._internals import (
+    CTAGDSettings,
+    Internals,
+    RobustInternals,
+    RobustSettings,
+)
 from ctagd_optax.testbed._landscape import (
     Landscape,
     LandscapeConfig,
@@ -9,6 +14,7 @@ from ctagd_optax.testbed._landscape import (
     surface,
 )
 from ctagd_optax.testbed._optimizers import (
+    PICTURE_OPTIMIZERS,
     TABLE_OPTIMIZERS,
     Optimizer,
     get_optimizer,
@@ -17,17 +23,14 @@ from ctagd_optax.testbed._optimizers import (
     optax_optimizers,
 )
 from ctagd_optax.testbed._plots import animate, plot
-from ctagd_optax.testbed._runner import (
-    Interval,
-    Result,
-    RunConfig,
-    make_landscapes,
-    run,
-)
-from ctagd_optax.testbed._table import Row, Table, compare, make_table, markdown
+from ctagd_optax.testbed._result import Interval, Result
+from ctagd_optax.testbed._rows import Row, markdown
+from ctagd_optax.testbed._runner import RunConfig, make_landscapes, run
+from ctagd_optax.testbed._table import Table, compare, make_table
 from ctagd_optax.testbed._tuning import Trial, TuningConfig
 
 __all__ = [
+    "PICTURE_OPTIMIZERS",
     "TABLE_OPTIMIZERS",
     "CTAGDSettings",
     "Internals",
@@ -36,6 +39,8 @@ __all__ = [
     "LandscapeConfig",
     "Optimizer",
     "Result",
+    "RobustInternals",
+    "RobustSettings",
     "Row",
     "RunConfig",
     "Snapshots",

@@ -6,13 +6,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ctagd_optax.testbed._optimizers import TABLE_OPTIMIZERS, get_optimizer
+from ctagd_optax.testbed._optimizers import (
+    PICTURE_OPTIMIZERS,
+    TABLE_OPTIMIZERS,
+    get_optimizer,
+)
 from ctagd_optax.testbed.files import check_writable, replacing
 
 _NAMES = f"""\
 Optimizers by name: {", ".join(TABLE_OPTIMIZERS)}, or any optimizer in optax or
 optax.contrib that a learning rate makes, such as lion or optax.contrib.prodigy.
-A bare sgd has the paper's momentum of 0.85; optax.sgd has none. gamma-min is the
+A bare sgd has the paper's momentum of 0.85; optax.sgd has none. robust is
+robust_ct_agd around that sgd. ct-agd has the library's clamp of the curvature,
+[0.1, 10]; ct-agd-appendix that of the paper's appendix, [0.01, 100]. gamma-min is the
 control: CT-AGD's schedule with γ = λ_min, without any curvature or correction."""
 
 
@@ -51,12 +57,13 @@ the test loss is the mean over 10 later snapshots, which no optimizer sees.""",
         commands,
         "table",
         _table,
-        "the paper's table, ours and its numbers side by side",
+        "the table, ours and the paper's numbers side by side",
         """\
-Runs every optimizer of the paper's table, Newton, and the γ = λ_min control on the
-same landscapes, drifting and stationary, and prints means with 95 % intervals over
-the runs that converged, failures, seconds, the paper's numbers, and where the two
-agree. A run has converged when its train loss makes no progress for 50 steps.""",
+Runs the robust method, every optimizer of the paper's table, Newton, and the γ = λ_min
+control on the same landscapes, drifting and stationary, and prints means with 95 %
+intervals over the runs that converged, failures, seconds, the paper's numbers, and
+where the two agree. A run has converged when its train loss makes no progress for 50
+steps.""",
     )
     table.add_argument(
         "--runs", type=int, default=15, help="landscapes per setting (default: 15)"
@@ -94,8 +101,8 @@ Films the train surface as the optimizers see it, one step a frame. Writes .gif,
         "one web page to play with, which works offline",
         """\
 Writes one self-contained page: play or drag through the steps, switch optimizers on
-and off, choose the train or the test surface, and see CT-AGD's γ, its curvature per
-axis and its corrections drawn where they act.""",
+and off, choose the train or the test surface, and see the robust method's multiplier
+of the learning rate, and CT-AGD's γ, curvature and corrections where they act.""",
     )
     for command, suffix in ((figure, "png"), (film, "gif"), (explore, "html")):
         command.add_argument(
@@ -132,7 +139,7 @@ def _command(commands, name, function, summary, description):
         choices=("tuned", "paper"),
         default="tuned",
         help="tuned: each learning rate from the same small search on other landscapes "
-        "(default); paper: the paper's fixed hyperparameters",
+        "(default); paper: the paper's fixed learning rates",
     )
     parser.add_argument(
         "--optimizers",
@@ -141,7 +148,7 @@ def _command(commands, name, function, summary, description):
         metavar="NAME",
         help="further optimizers, added to the table's"
         if name == "table"
-        else "the optimizers to show (default: all of the table)",
+        else f"the optimizers to show (default: {' '.join(PICTURE_OPTIMIZERS)})",
     )
     return parser
 
@@ -231,7 +238,7 @@ def _results(options: argparse.Namespace):
         raise ValueError(f"--run must be at least 0, got {options.run}")
     check_writable(options.out)  # before the work rather than after
     return compare(
-        names or TABLE_OPTIMIZERS,
+        names or PICTURE_OPTIMIZERS,
         runs=options.run + 1,
         seed=options.seed,
         mode=options.mode,

@@ -10,7 +10,7 @@ import numpy as np
 
 from ctagd_optax.testbed._landscape import Landscape
 from ctagd_optax.testbed._plots import check_installed, check_run, colors, frame
-from ctagd_optax.testbed._runner import Result
+from ctagd_optax.testbed._result import Result
 
 
 def explore_page(results: Sequence[Result], *, run: int = 0) -> str:
@@ -92,15 +92,12 @@ def _optimizer(result: Result, run: int, color: str) -> dict[str, Any]:
     }
     if result.internals is not None:
         part = {
-            name: getattr(result.internals, name)[run, : steps + 1]
-            for name in ("gamma", "curvature", "correction", "closed")
+            name: values[run, : steps + 1]
+            for name, values in result.internals._asdict().items()
         }
-        data["internals"] = {
-            "gamma": _rounded(part["gamma"]),
-            "curvature": _rounded(part["curvature"]),
-            "correction": _rounded(part["correction"]),
-            "closed": np.flatnonzero(part["closed"]).tolist(),
-        }
+        closed = np.flatnonzero(part.pop("closed")).tolist()
+        data["internals"] = {name: _rounded(values) for name, values in part.items()}
+        data["internals"]["closed"] = closed
     return data
 
 

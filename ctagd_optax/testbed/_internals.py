@@ -1,4 +1,4 @@
-"""What CT-AGD knows and does at each step, read from its state for display."""
+"""What the curvature-tuned optimizers do at each step, read from their states."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -8,8 +8,10 @@ import jax.numpy as jnp
 import optax
 
 from ctagd_optax._ct_agd import close_epoch, ct_agd
-from ctagd_optax._secant import secant
-from ctagd_optax._transform import CTAGDState
+from ctagd_optax._estimators.secant import secant
+from ctagd_optax._report import learning_rate_multiplier
+from ctagd_optax._robust import robust_ct_agd
+from ctagd_optax._wrapper import CTAGDState
 
 
 class Internals(NamedTuple):
@@ -30,18 +32,32 @@ class Internals(NamedTuple):
     closed: jax.Array
 
 
+class RobustInternals(NamedTuple):
+    """The robust method's view at one step, or along a path.
+
+    Attributes:
+      multiplier: what the backbone's learning rate was multiplied by in this step.
+      closed: whether this step closed an epoch.
+    """
+
+    multiplier: jax.Array
+    closed: jax.Array
+
+
 @dataclasses.dataclass(frozen=True)
 class CTAGDSettings:
     r"""CT-AGD's own constants, from which the testbed makes and reads the optimizer.
 
+    All but ``steps_per_epoch`` have the defaults of :func:`ctagd_optax.ct_agd`.
+
     Attributes:
       steps_per_epoch: :math:`T`. The paper does not give it; one pass over the train
         snapshots is what an epoch is.
-      correction_rate: :math:`\eta_2`, the paper's.
-      curvature_min: :math:`\lambda_{\min}`, the paper's.
-      curvature_max: :math:`\lambda_{\max}`, the paper's.
-      quantile: :math:`\omega`, the paper's.
-      eps: :math:`\varepsilon`, the paper's.
+      correction_rate: :math:`\eta_2`.
+      curvature_min: :math:`\lambda_{\min}`.
+      curvature_max: :math:`\lambda_{\max}`.
+      quantile: :math:`\omega`.
+      eps: :math:`\varepsilon`.
 
     Examples:
       >>> import optax
@@ -52,8 +68,8 @@ class CTAGDSettings:
 
     steps_per_epoch: int = 20
     correction_rate: float = 0.5
-    curvature_min: float = 1e-2
-    curvature_max: float = 1e2
+    curvature_min: float = 0.1
+    curvature_max: float = 10.0
     quantile: float = 0.1
     eps: float = 1e-3
 
@@ -77,9 +93,8 @@ class CTAGDSettings:
         Returns:
           The internals of this step.
         """
-        before, after = _ct_agd_state(before), _ct_agd_state(after)
-        fraction = before.epoch_step.astype(jnp.float32) / self.steps_per_epoch
-        gamma = before.gamma - (before.gamma - 1) * fraction
+        gamma = 1 / learning_rate_multiplier(after)
+        before, after = _state(before), _state(after)
         evidence = after.evidence
         estimate = secant().estimate(evidence.curvature, self.eps)
         weight = evidence.gradient_weight[0].astype(params.dtype) + self.eps
@@ -102,6 +117,46 @@ class CTAGDSettings:
         )
 
 
-def _ct_agd_state(state: Any) -> CTAGDState:
+@dataclasses.dataclass(frozen=True)
+class RobustSettings:
+    """The robust method's constants; all but the epoch are the library's defaults.
+
+    Attributes:
+      steps_per_epoch: one pass over the train snapshots, as for CT-AGD.
+
+    Examples:
+      >>> import optax
+      >>> from ctagd_optax import testbed
+      >>> settings = testbed.RobustSettings(steps_per_epoch=20)
+      >>> optimizer = settings.wrap(optax.sgd(0.01, momentum=0.85))
+    """
+
+    steps_per_epoch: int = 20
+
+    def wrap(
+        self, backbone: optax.GradientTransformation
+    ) -> optax.GradientTransformationExtraArgs:
+        """The robust method around a backbone."""
+        return robust_ct_agd(backbone, self.steps_per_epoch)
+
+    def read(self, params: jax.Array, before: Any, after: Any) -> RobustInternals:
+        """Reads the internals of a step from the states before and after it.
+
+        Args:
+          params: the parameters that the step started from; not used.
+          before: the state before the step.
+          after: the state after the step.
+
+        Returns:
+          The internals of this step.
+        """
+        del params
+        return RobustInternals(
+            multiplier=learning_rate_multiplier(after)[0],
+            closed=_state(after).epoch > _state(before).epoch,
+        )
+
+
+def _state(state: Any) -> CTAGDState:
     [(_, found)] = optax.tree.get_all_with_path(state, CTAGDState.__name__)
     return found

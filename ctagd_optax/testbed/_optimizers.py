@@ -1,4 +1,4 @@
-"""The optimizers of the paper's table, its control, and every one that Optax names."""
+"""The table's optimizers, its control, and every one that Optax names."""
 
 import dataclasses
 import difflib
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 import optax.contrib
 
-from ctagd_optax.testbed._internals import CTAGDSettings
+from ctagd_optax.testbed._internals import CTAGDSettings, RobustSettings
 
 Factory = Callable[[Any], optax.GradientTransformation]
 
@@ -25,15 +25,16 @@ class Optimizer:
       name: what tables and legends call it.
       make: makes it from a learning rate, which may be traced.
       paper: makes it as the paper sets it, where that differs in more than the rate.
-      paper_rate: the paper's learning rate; None where the paper has none.
-      settings: for CT-AGD, the constants that its internals are read with.
+      paper_rate: the paper's learning rate, or that of the backbone for a method that
+        the paper has not; None where there is none.
+      settings: for CT-AGD and the robust method, what reads their internals.
     """
 
     name: str
     make: Factory
     paper: Factory | None = None
     paper_rate: float | None = None
-    settings: CTAGDSettings | None = None
+    settings: CTAGDSettings | RobustSettings | None = None
 
     def for_mode(self, mode: str) -> "Optimizer":
         """The optimizer as the "tuned" or the "paper" mode runs it."""
@@ -153,25 +154,31 @@ def _momentum_sgd(rate: Any) -> optax.GradientTransformation:
 
 
 def _roster(settings: CTAGDSettings) -> dict[str, Optimizer]:
+    robust = RobustSettings(settings.steps_per_epoch)
+    # The clamp of the paper's appendix, by which a correction can be fifty gradients.
+    appendix = dataclasses.replace(settings, curvature_min=1e-2, curvature_max=1e2)
     # The control: γ falls to λ_min whatever the curvature, and nothing is corrected.
     control = dataclasses.replace(
         settings, curvature_max=settings.curvature_min, correction_rate=0.0
     )
+
+    def tuned(name, settings, backbone, paper_rate):
+        return Optimizer(
+            name,
+            lambda rate: settings.wrap(backbone(rate)),
+            paper_rate=paper_rate,
+            settings=settings,
+        )
+
     return {
-        "ct-agd": Optimizer(
-            "CT-AGD",
-            lambda rate: settings.wrap(_momentum_sgd(rate)),
-            paper_rate=1e-2,
-            settings=settings,
-        ),
-        "ct-agd-adam": Optimizer(
-            "CT-AGD (Adam)",
-            lambda rate: settings.wrap(optax.adam(rate)),
-            paper_rate=1e-3,
-            settings=settings,
-        ),
+        "robust": tuned("Robust (SGD)", robust, _momentum_sgd, 1e-2),
+        "robust-adam": tuned("Robust (Adam)", robust, optax.adam, 1e-3),
         "sgd": Optimizer("SGD", _momentum_sgd, paper_rate=1e-2),
         "adam": Optimizer("Adam", optax.adam, paper_rate=1e-3),
+        "ct-agd": tuned("CT-AGD", settings, _momentum_sgd, 1e-2),
+        "ct-agd-adam": tuned("CT-AGD (Adam)", settings, optax.adam, 1e-3),
+        "ct-agd-appendix": tuned("CT-AGD, appendix", appendix, _momentum_sgd, 1e-2),
+        "gamma-min": tuned("γ = λ_min", control, _momentum_sgd, 1e-2),
         "l-bfgs": Optimizer(
             "L-BFGS",
             lambda rate: optax.lbfgs(rate, memory_size=10),
@@ -179,17 +186,24 @@ def _roster(settings: CTAGDSettings) -> dict[str, Optimizer]:
             paper_rate=1.0,
         ),
         "newton": Optimizer("Newton", newton, paper_rate=1.0),
-        "gamma-min": Optimizer(
-            "γ = λ_min",
-            lambda rate: control.wrap(_momentum_sgd(rate)),
-            paper_rate=1e-2,
-            settings=control,
-        ),
     }
 
 
 TABLE_OPTIMIZERS = tuple(_roster(CTAGDSettings()))
-"""Keys of the optimizers in the paper's table, Newton, and the γ = λ_min control."""
+"""Keys of the table's optimizers: the robust method, the paper's five, CT-AGD with the
+appendix's clamp, the γ = λ_min control, and Newton."""
+
+PICTURE_OPTIMIZERS = (
+    "robust",
+    "robust-adam",
+    "sgd",
+    "adam",
+    "ct-agd",
+    "ct-agd-adam",
+    "l-bfgs",
+)
+"""Keys of the optimizers that a picture shows unless told otherwise: as many as there
+are colours that everyone can tell apart."""
 
 
 def get_optimizer(name: str, settings: CTAGDSettings | None = None) -> Optimizer:

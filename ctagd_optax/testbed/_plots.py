@@ -10,19 +10,25 @@ import jax.numpy as jnp
 import numpy as np
 
 from ctagd_optax.testbed._landscape import Landscape, surface
-from ctagd_optax.testbed._runner import Result
+from ctagd_optax.testbed._result import Result
 
-# Okabe and Ito's colours, which colour-blind people can tell apart.
+# Okabe and Ito's colours, which colour-blind people can tell apart. There are seven
+# that are readable on white, one for each of the pictures' own optimizers.
 _COLORS = {
-    "CT-AGD": "#D55E00",
-    "CT-AGD (Adam)": "#CC79A7",
+    "Robust (SGD)": "#56B4E9",
+    "Robust (Adam)": "#E69F00",
     "SGD": "#0072B2",
     "Adam": "#009E73",
+    "CT-AGD": "#D55E00",
+    "CT-AGD (Adam)": "#CC79A7",
     "L-BFGS": "#000000",
-    "Newton": "#E69F00",
     "γ = λ_min": "#7F7F7F",
+    "Newton": "#8C564B",
+    "CT-AGD, appendix": "#8B0000",
 }
-_SPARE = ("#56B4E9", "#8C564B", "#9467BD", "#BCBD22", "#17BECF")
+_SPARE = ("#9467BD", "#BCBD22", "#17BECF", "#2F4B7C", "#1B7837")
+# The surface is grey and light, so that every colour stands out on it.
+_GREYS = ("#a8adb3", "#ffffff")
 
 
 def colors(names: Sequence[str]) -> list[str]:
@@ -76,21 +82,22 @@ def plot(results: Sequence[Result], *, run: int = 0) -> Any:
     lowest = min(float(result.test_loss[run].min()) for result in results)
     palette = colors([result.name for result in results])
     handles = []
-    for result, color in zip(results, palette, strict=True):
+    for i, (result, color) in enumerate(zip(results, palette, strict=True)):
+        level = 3 - i / len(results)  # the first lies on top
         steps = int(result.steps[run])
         path, loss = result.paths[run, : steps + 1], result.test_loss[run, : steps + 1]
         good = bool(result.converged[run])
         # Dots are the steps; lines are faint, as a wild path would cover all others.
-        left.plot(*path.T, color=color, linewidth=1, alpha=0.35)
-        left.plot(*path.T, color=color, linestyle="none", marker=".", markersize=5)
-        right.plot(loss, color=color, linewidth=1.2, alpha=0.9)
+        left.plot(*path.T, color=color, linewidth=1, alpha=0.35, zorder=level)
+        left.plot(*path.T, ".", color=color, markersize=4.5, zorder=level)
+        right.plot(loss, color=color, linewidth=1.8, alpha=0.9, zorder=level)
         marker = {
             "marker": "o" if good else "X",
             "color": color,
             "markersize": 9,
             "markeredgecolor": "white",
             "linestyle": "none",
-            "zorder": 5,
+            "zorder": 2 + level,
         }
         left.plot(*path[-1], **marker)
         right.plot(steps, min(max(loss[-1], lowest), highest), **marker)
@@ -161,20 +168,19 @@ def animate(
     surfaces = np.asarray(jax.jit(jax.vmap(snapshot))(jnp.arange(snapshots)))
     levels = np.linspace(*_levels(surfaces), 12)
     palette = colors([result.name for result in results])
-    figure = Figure(figsize=(6.4, 6.8), dpi=64)
+    figure = Figure(figsize=(6.4, 7.1), dpi=64)
     canvas = FigureCanvasAgg(figure)
-    axes = figure.add_axes((0.02, 0.02, 0.96, 0.9))
+    axes = figure.add_axes((0.02, 0.09, 0.96, 0.865))
 
     def draw(t: int) -> None:
         axes.clear()
         # A step was made on the snapshot before it; at the start the first one waits.
         seen = max(t - 1, 0) % snapshots
-        axes.contourf(
-            x, y, surfaces[seen], levels=levels, cmap="Blues_r", extend="both"
-        )
-        for result, color in zip(results, palette, strict=True):
+        axes.contourf(x, y, surfaces[seen], levels=levels, cmap=_greys(), extend="both")
+        for i, (result, color) in enumerate(zip(results, palette, strict=True)):
+            level = 3 - i / len(results)  # the first lies on top
             walked = result.paths[run, : t + 1]
-            axes.plot(*walked.T, color=color, linewidth=1.4, alpha=0.6)
+            axes.plot(*walked.T, color=color, linewidth=1.4, alpha=0.6, zorder=level)
             axes.plot(
                 *_into_frame(walked[-1], cx, cy, half),
                 marker="o",
@@ -183,6 +189,7 @@ def animate(
                 markeredgecolor="white",
                 linestyle="none",
                 label=result.name,
+                zorder=2 + level,
             )
         axes.set(
             xlim=(cx - half, cx + half),
@@ -192,7 +199,16 @@ def animate(
             aspect="equal",
         )
         axes.set_title(f"step {t}, train snapshot {seen + 1} of {snapshots}")
-        axes.legend(loc="upper right", framealpha=0.85, fontsize=9)
+        # Below the surface, where it hides nothing.
+        axes.legend(
+            loc="upper center",
+            bbox_to_anchor=(0.5, 0.0),
+            ncols=4,
+            frameon=False,
+            fontsize=10,
+            columnspacing=1.2,
+            handletextpad=0.2,
+        )
 
     if Path(path).suffix.lower() == ".mp4":
         writer = FFMpegWriter(fps=frames_per_second)
@@ -219,16 +235,15 @@ def animate(
 
 
 def _gif_palette(names: Sequence[str]) -> Any:
-    """The surface's blues, greys, each optimizer's colour, and blends of these."""
-    import matplotlib
+    """The surface's greys, those of text, each optimizer's colour, and blends."""
     from matplotlib.colors import to_rgb
     from PIL import Image
 
-    blues = matplotlib.colormaps["Blues_r"](np.linspace(0, 1, 13))[:, :3]
+    surface_greys = _greys()(np.linspace(0, 1, 13))[:, :3]
     own = np.asarray([to_rgb(name) for name in names])
-    greys = np.linspace(0, 1, 8)[:, None] * np.ones(3)
-    blends = [(0.6 * own + 0.4 * blue) for blue in blues[::4]]
-    table = np.concatenate([own, blues, greys, *blends])[:256]
+    text = np.linspace(0, 1, 8)[:, None] * np.ones(3)
+    blends = [(0.6 * own + 0.4 * grey) for grey in surface_greys[::4]]
+    table = np.concatenate([own, surface_greys, text, *blends])[:256]
     image = Image.new("P", (1, 1))
     image.putpalette(np.round(255 * table).astype(np.uint8).tobytes())
     return image
@@ -260,6 +275,12 @@ def check_run(results: Sequence[Result], run: int) -> None:
         raise ValueError(f"run must be in 0..{results[0].runs - 1}, got {run}")
 
 
+def _greys() -> Any:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("surface", _GREYS)
+
+
 def _levels(values: np.ndarray) -> tuple[float, float]:
     # The rim of the bowl would take all the colours: they go to the lower part.
     return float(values.min()), float(np.quantile(values, 0.9))
@@ -271,7 +292,7 @@ def _draw_surface(axes: Any, landscape: Landscape, loss: Any) -> Any:
     y = jnp.linspace(cy - half, cy + half, 121)
     values = np.asarray(surface(loss, x, y))
     levels = np.linspace(*_levels(values), 22)
-    filled = axes.contourf(x, y, values, levels=levels, cmap="Blues_r", extend="max")
+    filled = axes.contourf(x, y, values, levels=levels, cmap=_greys(), extend="max")
     axes.contour(x, y, values, levels=levels[::2], colors="white", linewidths=0.4)
     axes.set(xlim=(cx - half, cx + half), ylim=(cy - half, cy + half), aspect="equal")
     return filled

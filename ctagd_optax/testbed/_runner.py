@@ -2,18 +2,22 @@
 
 import dataclasses
 import time
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import scipy.special
 
-from ctagd_optax.testbed._internals import CTAGDSettings, Internals
+from ctagd_optax.testbed._internals import (
+    CTAGDSettings,
+    Internals,
+    RobustInternals,
+    RobustSettings,
+)
 from ctagd_optax.testbed._landscape import Landscape, LandscapeConfig
 from ctagd_optax.testbed._optimizers import Optimizer, get_optimizer
+from ctagd_optax.testbed._result import Result
 
 RUNNING, CONVERGED, DIVERGED = 0, 1, 2
 STATUS = ("unsettled", "converged", "diverged")
@@ -76,14 +80,14 @@ class Record(NamedTuple):
       train_loss: value of the train snapshot that the step was made on.
       train_average: mean over the train snapshots, at the new parameters.
       test_average: mean over the test snapshots, at the new parameters.
-      internals: CT-AGD's internals of the step; None for other optimizers.
+      internals: what CT-AGD or the robust method did; None for other optimizers.
     """
 
     theta: Any
     train_loss: Any
     train_average: Any
     test_average: Any
-    internals: Internals | None
+    internals: Internals | RobustInternals | None
 
 
 class _Carry(NamedTuple):
@@ -254,140 +258,6 @@ class Simulator:
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class Interval:
-    """A mean with the half-width of its 95 % interval (Student's t).
-
-    Attributes:
-      mean: the mean; NaN of no values.
-      half: the half-width; NaN of fewer than two values.
-    """
-
-    mean: float
-    half: float
-
-    @staticmethod
-    def of(values: Sequence[float] | np.ndarray) -> "Interval":
-        """The interval of some values.
-
-        Examples:
-          >>> from ctagd_optax import testbed
-          >>> print(testbed.Interval.of([1.0, 2.0, 3.0]))
-          2.00 ± 2.48
-        """
-        values = np.asarray(values, np.float64)
-        n = len(values)
-        mean = float(values.mean()) if n else float("nan")
-        if n < 2:
-            return Interval(mean, float("nan"))
-        quantile = float(scipy.special.stdtrit(n - 1, 0.975))
-        return Interval(mean, quantile * float(values.std(ddof=1)) / n**0.5)
-
-    def __str__(self) -> str:
-        if np.isnan(self.mean):
-            return "–"
-        if np.isnan(self.half):
-            return f"{self.mean:z.2f}"
-        return f"{self.mean:z.2f} ± {self.half:.2f}"
-
-
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """All runs of one optimizer.
-
-    Arrays have the run as their first axis; along a path, index 0 is the start and a
-    run that is over repeats its last entry.
-
-    Attributes:
-      name: the optimizer.
-      landscapes: the landscapes, with a leading axis.
-      learning_rate: the learning rate; NaN where the optimizer brought its own.
-      paths: parameters θ, ``(runs, max_steps + 1, 2)``.
-      train_loss: value of the train snapshot that each step was made on.
-      train_average: train loss along the paths.
-      test_loss: test loss along the paths.
-      steps: steps taken, those of the patience among them.
-      status: "converged", "diverged" or "unsettled", one per run.
-      internals: CT-AGD's internals along the paths, or None.
-      seconds: wall time of all runs, without compilation.
-      compile_seconds: time of the one compilation.
-
-    Examples:
-      >>> import optax
-      >>> from ctagd_optax import testbed
-      >>> result = testbed.run(optax.adam(0.1), runs=4, seed=0)
-      >>> result.paths.shape, result.steps.shape
-      ((4, 501, 2), (4,))
-    """
-
-    name: str
-    landscapes: Landscape
-    learning_rate: float
-    paths: np.ndarray
-    train_loss: np.ndarray
-    train_average: np.ndarray
-    test_loss: np.ndarray
-    steps: np.ndarray
-    status: np.ndarray
-    internals: Internals | None
-    seconds: float
-    compile_seconds: float
-
-    @property
-    def runs(self) -> int:
-        """Number of runs."""
-        return len(self.steps)
-
-    @property
-    def converged(self) -> np.ndarray:
-        """Which runs converged."""
-        return self.status == "converged"
-
-    @property
-    def final(self) -> np.ndarray:
-        """Test loss at the end of each run."""
-        return self.test_loss[:, -1]
-
-    @property
-    def gap(self) -> np.ndarray:
-        """Generalisation gap at the end of each run."""
-        return self.test_loss[:, -1] - self.train_average[:, -1]
-
-    def interval(self, values: np.ndarray) -> Interval:
-        """Mean ± 95 % interval of some values of the runs that converged."""
-        return Interval.of(values[self.converged])
-
-    def landscape(self, run: int = 0) -> Landscape:
-        """The landscape of one run."""
-        return jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[run]), self.landscapes)
-
-    def __str__(self) -> str:
-        failed = {
-            status: int(np.sum(self.status == status))
-            for status in ("diverged", "unsettled")
-        }
-        failures = ", ".join(f"{n} {status}" for status, n in failed.items() if n)
-        return (
-            f"{self.name}: final {self.interval(self.final)}, "
-            f"steps {self.interval(self.steps)}, gap {self.interval(self.gap)} "
-            f"({int(self.converged.sum())} of {self.runs} converged"
-            f"{'; ' + failures if failures else ''})"
-        )
-
-    def plot(self, run: int = 0) -> Any:
-        """Draws the path of one run over the test surface, and its test loss.
-
-        Args:
-          run: which run.
-
-        Returns:
-          A Matplotlib figure.
-        """
-        from ctagd_optax.testbed._plots import plot
-
-        return plot([self], run=run)
-
-
 def make_landscapes(
     runs: int,
     seed: int = 0,
@@ -431,7 +301,7 @@ def run(
     stationary: bool = False,
     landscape: LandscapeConfig | None = None,
     config: RunConfig | None = None,
-    settings: CTAGDSettings | None = None,
+    settings: CTAGDSettings | RobustSettings | None = None,
     name: str | None = None,
 ) -> Result:
     """Runs an optimizer on landscapes of the testbed.
@@ -444,8 +314,8 @@ def run(
       stationary: whether to hold the landscapes at their first snapshot.
       landscape: constants of the landscape.
       config: when a run is over.
-      settings: CT-AGD's constants, so that its internals are recorded; an optimizer by
-        name has them already.
+      settings: for an optimizer that is CT-AGD or the robust method, what reads its
+        internals; for a name, CT-AGD's constants.
       name: what to call the optimizer.
 
     Returns:
@@ -458,6 +328,8 @@ def run(
       ('Newton', 3)
     """
     if isinstance(optimizer, str):
+        if isinstance(settings, RobustSettings):
+            raise ValueError("settings of an optimizer by name must be CTAGDSettings")
         optimizer = get_optimizer(optimizer, settings)
     if isinstance(optimizer, optax.GradientTransformation):
         if learning_rate is not None:

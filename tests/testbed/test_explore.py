@@ -19,8 +19,8 @@ DRIVER = shutil.which("chromedriver")
 @pytest.fixture(scope="module")
 def results():
     return [
-        testbed.run("ct-agd", learning_rate=0.01, runs=2, config=CONFIG),
-        testbed.run("sgd", learning_rate=0.01, runs=2, config=CONFIG),
+        testbed.run(name, learning_rate=rate, runs=2, config=CONFIG)
+        for name, rate in (("ct-agd", 0.01), ("sgd", 0.01), ("robust", 0.003))
     ]
 
 
@@ -52,6 +52,11 @@ def test_the_data_are_the_results(results):
             atol=1e-4,
         )
     assert "internals" not in data["optimizers"][1]
+    robust = data["optimizers"][2]
+    steps = int(results[2].steps[1])
+    multiplier = results[2].internals.multiplier[1, : steps + 1]
+    np.testing.assert_allclose(robust["internals"]["multiplier"], multiplier, atol=1e-4)
+    assert robust["internals"]["closed"] == list(range(20, steps + 1, 20))
     np.testing.assert_allclose(
         data["landscape"]["test"]["center"],
         results[0].landscapes.test.center[1],
@@ -115,7 +120,7 @@ def until(condition, seconds=30):
 
 
 def markers(browser):
-    """Where the optimizers' dots are on the screen, in the order of the page."""
+    """Where the optimizers' dots are on the screen, the first one's last."""
     return browser.execute_script(
         """
         return [...document.querySelectorAll("#map .scatterlayer .trace")]
@@ -138,7 +143,7 @@ def test_the_page_draws_without_errors(browser):
     assert browser.execute_script(
         'return document.querySelectorAll("#map .contourlayer path").length'
     )
-    for chart in ("loss", "gamma", "curvature"):
+    for chart in ("loss", "factor", "curvature"):
         assert browser.execute_script(
             f'return document.querySelectorAll("#{chart} .js-line").length'
         )
@@ -158,18 +163,18 @@ def test_the_slider_moves_the_markers(browser, results):
         slider.send_keys(Keys.ARROW_RIGHT)
     until(lambda: browser.find_element("id", "step").text.startswith("step 15 of"))
     after = markers(browser)
-    # The two optimizers and the star at the start, which stays.
-    assert len(before) == len(after) == 3
+    # The optimizers and the star at the start, which stays.
+    assert len(before) == len(after) == len(results) + 1
     moved = np.linalg.norm(np.subtract(after, before), axis=1)
-    assert (moved[:2] > 5).all()
-    assert moved[2] < 0.5
+    assert (moved[:-1] > 5).all()
+    assert moved[-1] < 0.5
     drawn = browser.execute_script(
         """
         return document.getElementById("map").data
           .filter(t => t.mode === "markers" && t.name).map(t => [t.x[0], t.y[0]])
         """
     )
-    for point, result in zip(drawn, results, strict=True):
+    for point, result in zip(drawn, reversed(results), strict=True):
         np.testing.assert_allclose(point, result.paths[0, 15], atol=1e-3)
 
 
@@ -189,7 +194,10 @@ def test_a_toggle_hides_a_path_and_brings_it_back(browser):
 def test_play_walks_and_pause_stops(browser):
     browser.execute_script("testbed.go(0)")
     play = browser.find_element("id", "play")
+    height = play.size["height"]
     play.click()
+    assert "Pause" in play.text
+    assert play.size["height"] == height  # on one line, too
     until(lambda: browser.execute_script("return testbed.state.step") >= 3)
     play.click()
     assert browser.execute_script("return testbed.state.timer") is None
@@ -214,6 +222,39 @@ def test_the_correction_is_drawn_at_the_end_of_an_epoch(browser, results):
     length = np.linalg.norm(results[0].internals.correction[0, 20])
     shown = float(re.search(r"([\d.e+]+) long, at step 20", text)[1])
     assert shown == pytest.approx(float(length), rel=1e-2)
+
+
+def test_the_robust_method_shows_its_multiplier(browser, results):
+    def choose(name):
+        browser.execute_script(
+            """
+            const select = document.getElementById("chosen");
+            select.value = arguments[0];
+            select.dispatchEvent(new Event("change"));
+            testbed.go(15);
+            """,
+            name,
+        )
+
+    curvature = browser.find_element("id", "curvature")
+    title = browser.find_element("id", "factor-title")
+    choose("Robust (SGD)")
+    drawn = browser.execute_script(
+        'return document.getElementById("factor").data.map(t => [t.name, [...t.y]])'
+    )
+    multiplier = results[2].internals.multiplier[0]
+    [(name, values)] = drawn
+    assert name == "Robust (SGD)"
+    np.testing.assert_allclose(
+        values, multiplier[1 : int(results[2].steps[0]) + 1], atol=1e-4
+    )
+    assert "multiplier" in title.text
+    assert not curvature.is_displayed()
+    shown = re.search(r"m = ([\d.]+)\.", browser.find_element("id", "facts").text)[1]
+    assert float(shown) == pytest.approx(float(multiplier[15]), rel=1e-2)
+    choose("CT-AGD")
+    assert "γ" in title.text
+    assert curvature.is_displayed()
 
 
 def test_the_surfaces_are_the_landscapes(browser, results):

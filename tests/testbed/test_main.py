@@ -20,6 +20,7 @@ def test_help_explains(command, capsys):
     assert end.value.code == 0
     text = capsys.readouterr().out
     assert "ct-agd" in text
+    assert "robust-adam" in text
     assert "optax.contrib" in text
     assert len(text) > 600
 
@@ -126,6 +127,22 @@ def test_pictures_and_page_are_written(tmp_path, capsys):
     assert sorted(os.listdir(tmp_path)) == ["a.gif", "a.html", "a.png"]
 
 
+@pytest.mark.parametrize(
+    ("command", "out"),
+    [("figure", "a.png"), ("animate", "a.gif"), ("explore", "a.html")],
+)
+def test_the_robust_method_is_shown_unasked(command, out, tmp_path, monkeypatch):
+    shown = []
+
+    def compare(names, **options):
+        shown.extend(names)
+        raise ValueError("enough")
+
+    monkeypatch.setattr("ctagd_optax.testbed._table.compare", compare)
+    assert main([command, "--out", str(tmp_path / out)]) == 2
+    assert {"robust", "robust-adam", "sgd", "adam", "ct-agd"} <= set(shown)
+
+
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     target = tmp_path / "a.html"
     target.write_text("old")
@@ -148,6 +165,7 @@ def test_table_prints_and_writes_json(tmp_path, capsys):
     assert data["runs"] == 2
     assert data["agreement"] in " ".join(out.split())
     assert len(data["claims"]) == 6
-    assert len(data["controls"]) == 2
+    assert len(data["controls"]) == 6
+    assert out.count("Robust (SGD) takes fewer steps than SGD") == 2
     for claim in data["claims"] + data["controls"]:
         assert claim in out

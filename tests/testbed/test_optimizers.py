@@ -1,11 +1,15 @@
 """The roster, Newton, inner iterations, and every name in Optax."""
 
+import dataclasses
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
+import ctagd_optax
 from ctagd_optax import testbed
 from ctagd_optax.testbed._runner import Simulator
 
@@ -69,7 +73,7 @@ def test_own_names_come_before_optax():
 def test_unknown_names_get_close_matches():
     with pytest.raises(ValueError, match=r"'newtn'; did you mean newton"):
         testbed.get_optimizer("newtn")
-    with pytest.raises(ValueError, match="try one of ct-agd"):
+    with pytest.raises(ValueError, match="try one of robust"):
         testbed.get_optimizer("zzzzzz")
 
 
@@ -130,13 +134,25 @@ def test_the_paper_mode_of_lbfgs_explains_the_papers_51_steps():
     assert (result.steps <= 52).all()
 
 
+def test_ct_agd_has_the_librarys_defaults_and_the_appendix_its_own_clamp():
+    defaults = inspect.signature(ctagd_optax.ct_agd).parameters
+    own = dataclasses.asdict(testbed.get_optimizer("ct-agd").settings)
+    assert own.pop("steps_per_epoch") == 20
+    assert own == {name: defaults[name].default for name in own}
+    appendix = testbed.get_optimizer("ct-agd-appendix")
+    assert appendix.name == "CT-AGD, appendix"
+    clamp = {"curvature_min": 0.01, "curvature_max": 100.0}
+    found = dataclasses.asdict(appendix.settings)
+    assert found == {**own, **clamp, "steps_per_epoch": 20}
+
+
 def test_the_control_has_no_curvature_and_no_correction():
     result = testbed.run("gamma-min", runs=2, config=testbed.RunConfig(max_steps=45))
     internals = result.internals
     assert (internals.correction == 0).all()
     np.testing.assert_allclose(internals.gamma[:, 1:21], 1)  # epoch 0
     t = np.arange(20)
-    schedule = 0.01 + 0.99 * t / 20
+    schedule = 0.1 + 0.9 * t / 20
     np.testing.assert_allclose(
         internals.gamma[:, 21:41], np.stack([schedule] * 2), rtol=1e-5
     )

@@ -19,7 +19,7 @@ def results():
     matplotlib.use("Agg")
     return [
         testbed.run(name, learning_rate=0.01, runs=2, config=CONFIG)
-        for name in ("sgd", "adam")
+        for name in ("robust", "sgd")
     ]
 
 
@@ -35,7 +35,8 @@ def test_figure_draws_paths_and_losses(results):
         )
         assert any(np.array_equal(line.get_ydata(), loss) for line in right.lines)
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert [label.split(" (")[0] for label in labels] == ["SGD", "Adam"]
+    for label, result in zip(labels, results, strict=True):
+        assert label.startswith(f"{result.name} (")
     low, high = right.get_ylim()
     assert low < min(r.test_loss[1].min() for r in results)
     assert high > results[0].test_loss[1, 0]
@@ -70,10 +71,19 @@ def test_film_formats(tmp_path, monkeypatch):
 
 
 def test_colors_are_distinct_and_keep_to_names():
-    names = ["SGD", "lion", "CT-AGD", "prodigy"]
+    names = [testbed.get_optimizer(n).name for n in testbed.TABLE_OPTIMIZERS]
+    names += ["lion", "prodigy"]
     palette = colors(names)
-    assert len(set(palette)) == 4
-    assert colors(["CT-AGD"]) == [palette[2]]
+    assert len(set(palette)) == len(names)
+    assert colors(["CT-AGD"]) == [palette[names.index("CT-AGD")]]
+
+
+def test_pictures_show_the_robust_method_in_colours_that_all_can_tell_apart():
+    assert set(testbed.PICTURE_OPTIMIZERS) < set(testbed.TABLE_OPTIMIZERS)
+    names = [testbed.get_optimizer(n).name for n in testbed.PICTURE_OPTIMIZERS]
+    assert names[:2] == ["Robust (SGD)", "Robust (Adam)"]
+    okabe_ito = "#000000 #E69F00 #56B4E9 #009E73 #0072B2 #D55E00 #CC79A7"
+    assert all(color in okabe_ito for color in colors(names))
 
 
 def test_what_is_missing_is_named(results, tmp_path, monkeypatch):

@@ -5,6 +5,8 @@ import pathlib
 
 import pytest
 
+from ctagd_optax import testbed
+
 RESULTS = pathlib.Path(__file__).parents[2] / "benchmarks" / "results" / "testbed"
 
 
@@ -21,7 +23,12 @@ def test_tables_are_complete(name, mode):
     data = json.loads((RESULTS / name).read_text("utf-8"))
     assert data["mode"] == mode
     assert data["runs"] == 15
-    assert len(data["rows"]) == 14
+    rows = [(row["optimizer"], row["setting"]) for row in data["rows"]]
+    assert rows == [
+        (testbed.get_optimizer(name).name, setting)
+        for name in testbed.TABLE_OPTIMIZERS
+        for setting in ("drifting", "stationary")
+    ]
     for row in data["rows"]:
         assert len(row["per_run"]["status"]) == 15
         assert bool(row["trials"]) == (mode == "tuned")

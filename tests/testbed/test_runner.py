@@ -102,12 +102,21 @@ def test_internals_are_what_the_optimizer_did():
     backbone = optax.sgd(0.01, momentum=0.85)
     trace = backbone.init(theta)
     epochs = 0
-    for t in range(int(result.steps[0])):
+
+    @jax.jit
+    def step(theta, state, trace, t):
         grad = jax.grad(landscape.train_loss)(theta, t)
+        return (
+            optimizer.update(grad, state, theta),
+            optimizer.update(grad, state, theta, epoch_end=False),
+            backbone.update(grad, trace, theta),
+        )
+
+    for t in range(int(result.steps[0])):
         with jax.numpy_dtype_promotion("standard"):
-            updates, after = optimizer.update(grad, state, theta)
-            without, _ = optimizer.update(grad, state, theta, epoch_end=False)
-            plain, trace = backbone.update(grad, trace, theta)
+            (updates, after), (without, _), (plain, trace) = step(
+                theta, state, trace, t
+            )
         np.testing.assert_allclose(
             internals.correction[0, t + 1], updates - without, rtol=1e-3, atol=1e-4
         )
@@ -121,7 +130,38 @@ def test_internals_are_what_the_optimizer_did():
     assert np.abs(internals.correction).max() > 0.1
 
 
-def test_only_ct_agd_has_internals():
+@pytest.mark.parametrize(
+    ("name", "backbone"),
+    [("robust", optax.sgd(0.003, momentum=0.85)), ("robust-adam", optax.adam(0.003))],
+)
+def test_the_robust_method_is_the_librarys_and_its_multiplier_is_read(name, backbone):
+    result = testbed.run(name, learning_rate=0.003, runs=1, config=SHORT)
+    landscape, steps = result.landscape(0), int(result.steps[0])
+    optimizer = ctagd_optax.robust_ct_agd(backbone, 20)
+
+    def step(carry, t):
+        theta, state, bare = carry
+        grad = jax.grad(landscape.train_loss)(theta, t)
+        updates, state = optimizer.update(grad, state, theta)
+        plain, bare = backbone.update(grad, bare, theta)
+        theta = optax.apply_updates(theta, updates)
+        return (theta, state, bare), (theta, updates / plain)
+
+    theta = landscape.start
+    with jax.numpy_dtype_promotion("standard"):
+        _, (path, ratio) = jax.lax.scan(
+            step, (theta, optimizer.init(theta), backbone.init(theta)), np.arange(steps)
+        )
+    np.testing.assert_allclose(
+        result.paths[0, 1 : steps + 1], path, rtol=1e-4, atol=1e-4
+    )
+    multiplier = result.internals.multiplier[0, 1 : steps + 1]
+    np.testing.assert_allclose(multiplier, ratio[:, 0], rtol=1e-3)
+    assert multiplier.max() > 2
+    assert np.flatnonzero(result.internals.closed[0]).tolist()[0] == 20
+
+
+def test_only_curvature_tuned_optimizers_have_internals():
     assert testbed.run("sgd", runs=1, config=SHORT).internals is None
 
 
@@ -227,5 +267,7 @@ def test_bad_arguments_are_refused():
         testbed.run(optax.sgd(0.1), learning_rate=0.1)
     with pytest.raises(TypeError, match="GradientTransformation"):
         testbed.run(3)
+    with pytest.raises(ValueError, match="CTAGDSettings"):
+        testbed.run("robust", settings=testbed.RobustSettings())
     with pytest.raises(ValueError, match="patience"):
         testbed.RunConfig(patience=0)
