@@ -1,0 +1,99 @@
+"""README and docs do what they say."""
+
+import contextlib
+import io
+import pathlib
+import re
+import tomllib
+
+import pytest
+
+from benchmarks import __main__ as benchmarks_line
+from benchmarks import optimizers, report, workloads
+from ctagd_optax.testbed import __main__ as command_line
+
+ROOT = pathlib.Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+
+
+def without_code(text):
+    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+@pages
+def test_python_blocks_run_and_print_what_is_shown(
+    page, default_jax, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    names, printed = {}, ""
+    blocks = re.findall(r"```(python|text)\n(.*?)```", page.read_text(), re.DOTALL)
+    for language, block in blocks:
+        if language == "python":
+            output = io.StringIO()
+            with contextlib.redirect_stdout(output):
+                exec(compile(block, page.name, "exec"), names)
+            printed = output.getvalue()
+            continue
+        # Another machine rounds otherwise, and a run may end a step sooner or later.
+        number = re.compile(r"-?\d+\.\d+")
+        assert number.sub("#", printed) == number.sub("#", block)
+        ours, theirs = (list(map(float, number.findall(t))) for t in (printed, block))
+        assert ours == pytest.approx(theirs, rel=0.05, abs=0.05)
+
+
+@pages
+def test_shell_blocks_name_what_exists(page):
+    makefile = (ROOT / "Makefile").read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for block in re.findall(r"```bash\n(.*?)```", page.read_text(), re.DOTALL):
+        for line in block.splitlines():
+            if line.startswith("make "):
+                assert re.search(rf"^{line[5:]}:", makefile, flags=re.MULTILINE), line
+            for extra in re.findall(r"\[(\w+)\]", line):
+                assert extra in project["optional-dependencies"]
+            if line.startswith("python -m ctagd_optax.testbed"):
+                with pytest.raises(SystemExit, match=r"^0$"):
+                    command_line.main([line.split()[3], "--help"])
+            if line.startswith("python -m benchmarks "):
+                options = benchmarks_line.parser().parse_args(line.split()[3:])
+                if line.split()[3] == "train":
+                    assert optimizers.arm(options.optimizer)
+                    assert workloads.workload(options.workload)
+
+
+@pages
+def test_tables_are_those_of_the_results(page):
+    text = page.read_text()
+    assert report.render(text) == text, "run python -m benchmarks report"
+
+
+@pages
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text()):
+        name, _, anchor = target.partition("#")
+        path = page.parent / name if name else page
+        assert path.exists(), target
+        if anchor:
+            titles = re.findall(
+                r"^#+ (.+)", without_code(path.read_text()), flags=re.MULTILINE
+            )
+            slugs = [
+                re.sub(r"[^\w\- ]", "", t.lower()).replace(" ", "-") for t in titles
+            ]
+            assert anchor in slugs, target
+
+
+def test_the_readme_shows_the_two_commands_and_the_robust_method_first():
+    text = (ROOT / "README.md").read_text()
+    assert {"make demo", "make test", "pip install ."} <= set(text.splitlines())
+    assert len(text.splitlines()) <= 150
+    assert text.index("robust_ct_agd") < text.index("ct_sgd")
+
+
+def test_every_composition_row_is_a_test():
+    text = (ROOT / "docs" / "composition.md").read_text()
+    rows = re.findall(r"\| `(test_\w+)` \|", text)
+    tests = (ROOT / "tests" / "test_composition.py").read_text()
+    defined = re.findall(r"^def (test_\w+)", tests, flags=re.MULTILINE)
+    assert sorted(rows) == sorted(defined)
