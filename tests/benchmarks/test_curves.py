@@ -48,29 +48,6 @@ def test_falls_back(entry, expected):
     assert curves.falls_back(0.9, entry) is expected
 
 
-def test_epochs_to_where_the_backbone_of_the_seed_ends():
-    bare = [run(0.5, 0.9, 0.7), run(0.5, 0.6, 0.6, seed=1), run(0.5, failed_step=9)]
-    assert curves.epochs_to_ends(bare[:2], bare[:2]) == [2, 2]
-    assert curves.epochs_to_ends([run(0.692, 0.694)], bare[:1]) == [2]
-    ours = [run(0.6, 0.65), run(0.9, 0.1, seed=1), run(0.9, seed=7)]
-    first, second, third = curves.epochs_to_ends(ours, bare[:2])
-    assert (first, second) == (math.inf, 1)
-    assert math.isnan(third)
-    assert math.isnan(curves.epochs_to_ends(ours[:1], bare[2:])[0])
-    assert curves.epochs_to_ends([run(failed_step=1)], bare[:1]) == [math.inf]
-
-
-def test_epochs_to_the_backbones_training_loss():
-    bare = [run(0.9, train_loss=[2.0, 1.0])]
-    ours = run(0.1, 0.1, 0.1, train_loss=[3.0, 1.005, 0.9])
-    assert curves.epochs_to_ends([ours, bare[0]], bare, "train_loss") == [3, 2]
-    [row, other] = curves.summary(
-        comparison(sgd=("backbone", *bare), robust_sgd=("ours", ours))
-    )
-    assert (row["epochs_to_loss"], other["epochs_to_loss"]) == (2, 3)
-    assert (row["epochs_to_backbone"], other["epochs_to_backbone"]) == (1, math.inf)
-
-
 def test_best():
     assert curves.best([0.1, 0.7, 0.3]) == 0.7
     assert curves.best([]) == 0
@@ -87,12 +64,6 @@ def test_seconds_per_epoch_is_a_median_of_differences():
     assert curves.seconds_per_epoch([1.0, 2.0, 9.0]) == 1
     assert curves.seconds_per_epoch([3.0]) == 3
     assert math.isnan(curves.seconds_per_epoch([]))
-
-
-def test_fastest_epoch():
-    timed = [{"seconds": [2.0, 5.0]}, {"seconds": [4.0, 5.5]}, {"seconds": []}]
-    assert curves.fastest_epoch(timed) == 1.5
-    assert math.isnan(curves.fastest_epoch([]))
 
 
 def test_interval():
@@ -143,10 +114,16 @@ def test_references():
         ct_sgd=("paper",),
         ct_sgd__1=("tuned",),
         ct_adam=("paper",),
+        ct_sgd_appendix=("paper",),
         schedule_control=("control",),
         muon=("peer",),
     )
-    for name, rate in (("ct_sgd", 0.01), ("ct_sgd@1", 1.0), ("schedule_control", 0.01)):
+    for name, rate in (
+        ("ct_sgd", 0.01),
+        ("ct_sgd@1", 1.0),
+        ("ct_sgd_appendix", 0.01),
+        ("schedule_control", 0.01),
+    ):
         results["arms"][name]["options"] = {"learning_rate": rate, "quantile": rate}
     without = {"backbone": "sgd", "tuned": "sgd@1"}
 
@@ -154,6 +131,7 @@ def test_references():
         return curves.references(results, name)
 
     assert of("ct_sgd") == {**without, "control": "schedule_control"}
+    assert of("ct_sgd_appendix") == {**without, "control": "schedule_control"}
     # A control at another learning rate tells nothing.
     assert of("ct_sgd@1") == without
     assert of("ct_adam") == {"backbone": "adam"}

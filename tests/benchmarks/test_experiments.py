@@ -59,10 +59,13 @@ def test_results_hold_every_run(whole):
 
 def test_the_table_fits_a_terminal_and_the_files_are_named(whole):
     out, printed = whole
-    [row] = [line for line in printed.splitlines() if line.startswith(" sgd ")]
-    assert re.fullmatch(r" sgd +\d+\.\d ± \d+\.\d +2\.0 ± 0\.0( +–){3} *", row)
-    assert len(row) <= 80
-    for name in ("results.json", "results.md", "curves.png", "curves.svg"):
+    rows = [line for line in printed.splitlines() if line.startswith(" sgd ")]
+    bare, broken, wrapped = rows
+    assert re.fullmatch(r" sgd +0\.01 +–( +\d+\.\d){2} +∞ *", bare)
+    assert re.fullmatch(r" sgd +1e\+30 +– +diverged +diverged +∞ *", broken)
+    assert re.fullmatch(r" sgd +0\.01 +ct_agd( +\d+\.\d){2} +\d\.\d *", wrapped)
+    assert max(map(len, rows)) <= 80
+    for name in ("results.json", "results.md", "curves.png"):
         assert f"Wrote {out / name}" in printed
         assert (out / name).is_file()
 
@@ -177,11 +180,16 @@ def test_arms_of_a_comparison():
     convolving = experiments.standard_arms(WORKLOADS["cifar10_small"])
     assert "lbfgs" in dense
     assert [e.spec for e in convolving] == [s for s in dense if s != "lbfgs"]
-    ablations = {
-        optimizers.arm(entry.spec).name for entry in experiments.ablation_arms()
-    }
+    appendix = experiments.ablation_arms("ct_sgd_appendix")
+    ablations = {optimizers.arm(entry.spec).name for entry in appendix}
     assert {row.optimizer for row in paper.ABLATIONS} <= ablations
-    assert len(ablations) == len(experiments.ablation_arms())
+    for method in experiments.ABLATIONS:
+        arms = experiments.ablation_arms(method)
+        assert len({optimizers.arm(entry.spec).name for entry in arms}) == len(arms)
+    first, method, *_ = experiments.ablation_arms()
+    assert (first, method) == (Entry("sgd", "backbone"), Entry("ct_sgd", "paper"))
+    with pytest.raises(ValueError, match=r"one of ct_sgd, .*robust_sgd; got 'sgd'"):
+        experiments.ablation_arms("sgd")
     bare, control, ours, *changed = experiments.ablation_arms("robust_sgd", 0.1)
     assert bare == Entry("sgd@0.1", "backbone")
     assert control == Entry("sawtooth_control@0.1", "control")
@@ -192,15 +200,14 @@ def test_arms_of_a_comparison():
 def test_roles_by_name():
     roles = {
         spec: experiments.entry(spec).role
-        for spec in ("sgd", "ct_sgd", "sgd@0.3", "ct_sgd:eps=0.1", "lion", "muon@1")
+        for spec in (
+            *("sgd", "robust_sgd@0.1", "ct_sgd", "ct_adam_appendix", "sgd@0.3"),
+            *("ct_sgd:eps=0.1", "lion", "muon@1"),
+        )
     }
     assert list(roles.values()) == [
-        "backbone",
-        "paper",
-        "tuned",
-        "control",
-        "peer",
-        "peer",
+        *("backbone", "ours", "paper", "paper", "tuned"),
+        *("control", "peer", "peer"),
     ]
 
 

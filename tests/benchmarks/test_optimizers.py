@@ -3,6 +3,7 @@
 import inspect
 import json
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -48,11 +49,6 @@ def walk(opt, steps, params=START):
     return path
 
 
-def assert_equal(a, b):
-    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
-        np.testing.assert_array_equal(x, y)
-
-
 @pytest.mark.parametrize("spec", [*optimizers.names(), "schedule_free+average"])
 def test_every_arm_lowers_a_loss_of_a_flax_model(spec):
     params = nnx.state(MLP(2, hidden=(), classes=2, rngs=nnx.Rngs(0)), nnx.Param)
@@ -94,7 +90,7 @@ def test_arms_take_networks_with_batchnorm_and_dropout(name):
 def test_ct_arms_are_the_papers_to_the_bit(name):
     preset = getattr(ctagd_optax, name)
     expected = walk(preset(steps_per_epoch=3), 4)
-    assert_equal(walk(optimizers.arm(name).make(3), 4), expected)
+    chex.assert_trees_all_equal(walk(optimizers.arm(name).make(3), 4), expected)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +102,7 @@ def test_ct_arms_are_the_papers_to_the_bit(name):
 )
 def test_backbones_are_the_papers_with_coupled_decay(name, backbone):
     expected = optax.chain(optax.add_decayed_weights(5e-4), backbone)
-    assert_equal(
+    chex.assert_trees_all_equal(
         walk(optimizers.arm(name).make(3), 3),
         walk(optax.with_extra_args_support(expected), 3),
     )
@@ -124,6 +120,25 @@ def test_options_are_those_of_the_library():
             assert value == parameters[key].default, key
 
 
+@pytest.mark.parametrize("name", ["robust_sgd", "robust_adam"])
+def test_robust_options_are_those_of_the_library(name):
+    known = inspect.signature(ctagd_optax.robust_ct_agd).parameters
+    backbone = optimizers.arm(name.removeprefix("robust_")).options
+    options = optimizers.arm(name).options
+    own = {key: value for key, value in options.items() if key not in backbone}
+    assert own == {key: known[key].default for key in own}
+    assert known.keys() - own.keys() == {
+        *("backbone", "steps_per_epoch", "schedule", "accumulator_dtype")
+    }
+
+
+def test_the_appendix_differs_by_its_clamp():
+    for name in ("ct_sgd", "ct_adam"):
+        ours, theirs = (optimizers.arm(x).options for x in (name, f"{name}_appendix"))
+        changed = {key: theirs[key] for key in ours if ours[key] != theirs[key]}
+        assert changed == {"curvature_min": 0.01, "curvature_max": 100.0}
+
+
 def test_options_reach_the_optimizer():
     options = {"curvature_min": 0.1, "quantile": 0.5, "unobserved": "skip"}
     text = ",".join(f"{k}={v}" for k, v in options.items())
@@ -137,7 +152,7 @@ def test_options_reach_the_optimizer():
         f"ct_sgd@0.05:{text},pairing=algorithm,weighting=uniform,noise_std=0.1,"
         "noise_seed=7"
     )
-    assert_equal(walk(arm.make(3), 4), walk(expected, 4))
+    chex.assert_trees_all_equal(walk(arm.make(3), 4), walk(expected, 4))
 
 
 def test_no_correction_tunes_but_never_corrects():
@@ -152,7 +167,7 @@ def test_no_correction_tunes_but_never_corrects():
 def test_schedule_control_has_gamma_at_its_minimum_after_the_first_epoch():
     path = walk(optimizers.arm("schedule_control").make(2), 5)
     gammas = [float(state.gamma[0]) for _, state in path]
-    np.testing.assert_allclose(gammas, [1, 1, 0.01, 0.01, 0.01, 0.01], rtol=1e-6)
+    np.testing.assert_allclose(gammas, [1, 1, 0.1, 0.1, 0.1, 0.1], rtol=1e-6)
     assert path[-1][1].info.relative_correction == 0
 
 
@@ -160,9 +175,9 @@ def test_schedule_control_has_gamma_at_its_minimum_after_the_first_epoch():
     ("options", "expected"),
     [
         ("", [10, 7.75, 5.5, 3.25, 10, 7.75]),
-        (",floor=0.2,peak=1", [1, 0.8, 0.6, 0.4, 1, 0.8]),
+        (",peak=20", [20, 15.25, 10.5, 5.75, 20, 15.25]),
     ],
-    ids=["ten to one", "one to a fifth"],
+    ids=["from ten", "from twenty"],
 )
 def test_sawtooth_control_falls_in_each_epoch(options, expected):
     opt = optimizers.arm(f"sawtooth_control:momentum=0,weight_decay=0{options}").make(4)

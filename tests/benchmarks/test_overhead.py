@@ -15,13 +15,13 @@ def test_memory_is_counted_in_bytes_per_parameter():
         row["options"]: row["state bytes per parameter"]
         for row in overhead.memory(5000)
     }
-    assert rows["defaults"] == pytest.approx(20, abs=0.1)
-    assert rows['secant("algorithm"), correction_gradient="last"'] == pytest.approx(
-        12, abs=0.1
-    )
-    assert rows["accumulator_dtype=bfloat16, bfloat16 parameters"] == pytest.approx(
-        10, abs=0.1
-    )
+    for options, expected in (
+        ("robust_ct_agd", 8),
+        ("ct_agd", 20),
+        ('ct_agd, secant("algorithm"), correction_gradient="last"', 12),
+        ("ct_agd, accumulator_dtype=bfloat16, bfloat16 parameters", 10),
+    ):
+        assert rows[options] == pytest.approx(expected, abs=0.1)
 
 
 def test_short_run(tmp_path, monkeypatch):

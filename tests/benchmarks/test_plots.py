@@ -1,9 +1,10 @@
 """Plots: what is drawn, and that files are whole and repeatable."""
 
+import itertools
+
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
 
 from benchmarks import optimizers, plots
 from tests.benchmarks.handmade import comparison, run
@@ -78,14 +79,113 @@ def test_without_curvature_there_is_one_panel(figures, tmp_path):
     assert axes.get_yscale() == "linear"
 
 
-def test_some_arms_have_the_cutoff_of_all(figures, tmp_path):
-    found = comparison(
-        sgd=("backbone", run(0.2, 0.4)), adam=("backbone", run(0.3, 0.8))
+def at_rate(rate, **arms):
+    """A comparison with learning rates: this one, or that after the @."""
+    found = comparison(**arms)
+    for name, arm in found["arms"].items():
+        _, _, own = name.partition("@")
+        arm["options"]["learning_rate"] = float(own or rate)
+    return found
+
+
+PAIR = {"sgd": ("backbone", run(0.2, 0.8)), "robust_sgd": ("ours", run(0.7, 1.0))}
+
+
+def test_bare_and_wrapped_have_a_panel_for_each_learning_rate(figures, tmp_path):
+    found = at_rate(
+        0.01,
+        **PAIR,
+        ct_sgd=("paper", run(0.5, 0.9)),
+        robust_sgd__3=("ours", run(0.3, 0.9), run(0.5, 0.9, seed=1)),
+        sgd__3=("tuned", run(0.4, failed_step=30), run(0.2, 0.4, seed=1)),
     )
-    plots.plot(found, tmp_path / "curves", ["sgd"])
+    plots.plot(found, tmp_path / "curves.png")
+    low, high = figures[0].axes
+    titles = [axes.get_title() for axes in (low, high)]
+    assert titles == ["sgd, learning rate 0.01", "sgd, learning rate 3"]
+    means = [line.get_ydata() for line in low.lines]
+    np.testing.assert_allclose(means[:3], [[20, 80], [70, 100], [50, 90]])
+    np.testing.assert_allclose(means[3], 95)  # the target
+    # A line ends with a cross where a seed diverges.
+    wrapped, bare, cross, _ = high.lines
+    np.testing.assert_allclose(wrapped.get_ydata(), [40, 90])
+    np.testing.assert_allclose(bare.get_ydata(), [30])
+    np.testing.assert_allclose(cross.get_xydata(), [[1, 30]])
+    labels = [text.get_text() for text in low.texts]
+    assert labels[:3] == ["robust_ct_agd", "ct_agd", "bare"]  # from top to bottom
+    colors = [to_rgb(text.get_color()) for text in low.texts[:3]]
+    assert len(set(colors)) == 3
+    assert to_rgb(low.lines[0].get_color()) == colors[2]
+
+
+def test_labels_do_not_overlap(figures, tmp_path):
+    plots.plot(
+        at_rate(
+            0.01,
+            sgd=("backbone", run(0.2, 0.97)),
+            robust_sgd=("ours", run(0.7, 0.972)),
+            ct_sgd=("paper", run(0.5, 0.971)),
+        ),
+        tmp_path / "curves.png",
+    )
+    [figure] = figures
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in figure.axes[0].texts[:3]]
+    for above, below in itertools.pairwise(boxes):
+        assert above.y0 >= below.y1
+    width, _ = figure.get_size_inches() * figure.dpi
+    assert max(box.x1 for box in boxes) < width
+
+
+@pytest.mark.parametrize(
+    "arms",
+    [
+        {"muon": ("peer", run(0.5))},  # bare alone
+        {"sgd__1": ("tuned", run(0.5))},
+        {f"robust_sgd:target={n}": ("ours", run(0.5)) for n in (1, 3)},  # too many
+        {
+            f"{kind}__{n}": ("tuned", run(0.5))
+            for n in range(1, 5)
+            for kind in ("sgd", "robust_sgd")
+        },
+    ],
+    ids=["no pair", "another rate", "many lines", "many panels"],
+)
+def test_other_arms_have_one_panel(figures, tmp_path, arms):
+    plots.plot(at_rate(0.01, **PAIR, **arms), tmp_path / "curves.png")
     [axes] = figures[0].axes
-    assert legend(axes) == ["sgd"]
-    np.testing.assert_allclose(axes.lines[-1].get_ydata(), 76)
+    assert len(legend(axes)) == 2 + len(arms)
+
+
+def cell(rate, **reached):
+    return {
+        "learning_rate": rate,
+        "epochs": 20,
+        "target": 0.9,
+        "reached": {"control": [3, 5], **reached},
+    }
+
+
+def test_a_sweep_draws_what_is_not_reached_at_the_top(figures, tmp_path):
+    cells = [
+        cell(0.1, backbone=[2, 2], method=[1, 2]),
+        cell(0.001, backbone=[None, None], method=[12, 14]),
+        cell(0.01, backbone=[8, None], method=[2, 2]),
+    ]
+    found = {"workload": "digits_mlp", "seeds": [0, 1], "cells": cells}
+    both = [{**found, "method": f"robust_{kind}"} for kind in ("sgd", "adam")]
+    plots.plot_sweeps(both, tmp_path / "sweep.png")
+    sgd, adam = figures[0].axes
+    assert sgd.get_title() == "SGD, target 90.0 %"
+    assert adam.get_xlabel() == "learning rate of Adam"
+    sawtooth, bare, wrapped = (line.get_xydata() for line in sgd.lines)
+    top = sgd.get_ylim()[1]
+    np.testing.assert_allclose(sawtooth, [[0.001, 4], [0.01, 4], [0.1, 4]])
+    np.testing.assert_allclose(bare, [[0.001, top], [0.01, top], [0.1, 2]])
+    np.testing.assert_allclose(wrapped, [[0.001, 13], [0.01, 2], [0.1, 1.5]])
+    assert top > 20
+    assert sgd.get_yticklabels()[-1].get_text() == "not\nreached"
+    assert {text.get_text() for text in sgd.texts} == {"bare", "wrapped", "sawtooth"}
 
 
 @pytest.mark.parametrize("trust", [{}, TRUST], ids=["one", "two"])
@@ -157,21 +257,9 @@ def test_files_are_the_same_each_time(tmp_path):
     results = comparison(sgd=("backbone", run(0.5, 0.9)))
     contents = []
     for name in ("a", "b"):
-        written = plots.plot(results, tmp_path / name / "curves")
-        contents.append([file.read_bytes() for file in written])
-        assert [file.name for file in written] == ["curves.png", "curves.svg"]
-        assert sorted((tmp_path / name).iterdir()) == written
+        path = tmp_path / name / "curves.png"
+        assert plots.plot(results, path) == path
+        assert list((tmp_path / name).iterdir()) == [path]
+        contents.append(path.read_bytes())
     assert contents[0] == contents[1]
-    png, svg = contents[0]
-    assert png.startswith(b"\x89PNG")
-    assert b"<svg" in svg
-
-
-@pytest.mark.parametrize(
-    ("given", "stem"),
-    [("a", "a"), ("a.png", "a"), ("a.svg", "a"), ("sgd@0.1", "sgd@0.1")],
-)
-def test_names_of_files(tmp_path, monkeypatch, given, stem):
-    monkeypatch.setattr(Figure, "savefig", lambda self, path, **_: path.touch())
-    written = plots.plot(comparison(sgd=("backbone", run(0.5))), tmp_path / given)
-    assert [file.name for file in written] == [f"{stem}.png", f"{stem}.svg"]
+    assert contents[0].startswith(b"\x89PNG")

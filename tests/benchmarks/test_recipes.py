@@ -98,7 +98,7 @@ def test_estimates_by_hand():
     }
 
     def guess(workload, optimizer):
-        return recipes.estimate(recipes.Recipe("", workload, optimizer, {}), found)
+        return recipes.estimate(recipes.Recipe("", workload, optimizer), found)
 
     # The paper's seconds and epochs to the cutoff.
     assert guess("cifar10_resnet20", "ct_sgd:quantile=0.5") == {

@@ -63,6 +63,30 @@ def test_times():
     assert row["compilation, s"] == "4.0"
 
 
+def test_progress_in_words():
+    results = comparison(
+        sgd__1=("tuned", run(0.2, 0.3, 0.4, 0.98), run(0.4, 0.5, 0.6, 1.0, seed=1)),
+        robust_sgd__1=("ours", run(0.97, 0.9, 0.8, 0.98), run(0.5, 0.6, 0.7, seed=1)),
+        lion=("peer", run(failed_step=1)),
+    )
+    for name, arm in results["arms"].items():
+        arm["options"] = {"learning_rate": 1.0 if "@" in name else 3e-4}
+    bare, wrapped, lion = tables.progress(results)
+    assert bare == {
+        "optimizer": "sgd",
+        "learning rate": "1",
+        "wrapped by": "–",
+        "1 epoch": "30.0",
+        "3 epochs": "50.0",
+        "4 epochs": "99.0",
+        "epochs to 94.0 %": "4.0",
+    }
+    assert list(wrapped.values())[2:5] == ["robust_ct_agd", "73.5", "75.0"]
+    # A seed ends early, and never arrives.
+    assert list(wrapped.values())[5:] == ["diverged", "∞"]
+    assert list(lion.values())[:4] == ["lion", "0.0003", "–", "diverged"]
+
+
 def test_an_arm_that_alone_never_arrives():
     results = comparison(sgd=("backbone", run(0.9)), ct_sgd=("paper", run(0.1)))
     assert tables.comparison(results)[1]["saved on backbone"] == "never"
@@ -71,11 +95,11 @@ def test_an_arm_that_alone_never_arrives():
 def test_caption(results):
     text = tables.caption(results, [])
     assert text.startswith(
-        "Digits: test accuracy over 2 seeds, 3 epochs of 24 steps of 64 examples. "
-        "Means ± 95 % intervals. The cutoff 76.0 % is 5 % below"
+        "Digits. Test accuracy of 2 seeds; 3 epochs of 24 steps with batches of 64. "
+        "Means ± 95 % intervals. The target 76.0 % is 5 % below"
     )
     alone = tables.caption(comparison(sgd=("backbone", run(0.5))), [])
-    assert "over 1 seed, " in alone
+    assert "of 1 seed; " in alone
     assert "Means. The" in alone
 
 
@@ -83,17 +107,18 @@ def test_the_caption_explains_what_the_rows_show(results):
     rows = tables.comparison(results)
     whole = tables.caption(results, rows).removeprefix(tables.setting(results))
     assert whole == (
-        " ∞: a seed never reached the cutoff; fell back: seeds that were below it "
-        "again later. Saved: epochs to the cutoff, against the bare backbone, and the "
-        "backbone with a tuned learning rate; other never: a seed of only one of the "
-        "two misses. Own end: within 5 % of a run's own last accuracy. Evidence: share "
-        "of coordinates whose curvature was seen; γ at λ_min: share of tensors and "
-        "epochs in which the clamp, not curvature, set the rate."
+        " ∞: a seed never reached the target. Fell back: seeds that were below it "
+        "again later. Saved: epochs to the target, in % of the baseline's. Backbone: "
+        "the bare optimizer. Tuned: the bare optimizer at a tuned learning rate. Other "
+        "never: the baseline does not get there. Own end: within 5 % of a run's own "
+        "last accuracy. Evidence: share of coordinates whose curvature was seen. γ at "
+        "λ_min: how often the clamp, not curvature, set the rate."
     )
     [*_, ct_sgd, _] = tables.brief(rows)
     brief = tables.caption(results, [ct_sgd]).removeprefix(tables.setting(results))
     assert brief.startswith(
-        " Saved: epochs to the cutoff, against the bare backbone. Evidence: "
+        " Saved: epochs to the target, in % of the baseline's. Backbone: the bare "
+        "optimizer. Evidence: "
     )
     alone = comparison(sgd=("backbone", run(0.5)))
     short = tables.brief(tables.comparison(alone))

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -90,10 +91,6 @@ def final_state(out, **options):
     )
 
 
-def assert_same(a, b):
-    jax.tree.map(np.testing.assert_array_equal, a, b)
-
-
 def rows_without_times(out):
     times = ("seconds", "compile_seconds", "input_wait", "examples_per_second")
     return [
@@ -152,7 +149,7 @@ def test_a_killed_run_goes_on_bitwise(whole_run, tmp_path, compiled):
             check=False,
         )
         assert run.returncode == (0 if die_at == 100 else -signal.SIGKILL), run.stderr
-    assert_same(final_state(tmp_path, devices=1), expected)
+    chex.assert_trees_all_equal(final_state(tmp_path, devices=1), expected)
     assert rows_without_times(tmp_path) == rows_without_times(whole)
 
 
@@ -183,7 +180,7 @@ def test_a_run_that_is_asked_to_stop_saves_and_goes_on_bitwise(whole_run, tmp_pa
         assert signal.getsignal(number) is before
     summary = train(config(tmp_path, devices=1), resume=True)
     assert summary["steps"] == 3 * STEPS
-    assert_same(final_state(tmp_path, devices=1), expected)
+    chex.assert_trees_all_equal(final_state(tmp_path, devices=1), expected)
     assert rows_without_times(tmp_path) == rows_without_times(whole)
 
 
@@ -194,7 +191,7 @@ def test_more_epochs_continue_a_finished_run(whole_run, tmp_path):
     again = train(short, resume=True)  # nothing left to do
     assert again["epochs"] == 2
     train(config(tmp_path, devices=1), resume=True)
-    assert_same(final_state(tmp_path, devices=1), expected)
+    chex.assert_trees_all_equal(final_state(tmp_path, devices=1), expected)
 
 
 def test_a_run_of_some_steps_is_measured_and_goes_on_bitwise(whole_run, tmp_path):
@@ -207,7 +204,7 @@ def test_a_run_of_some_steps_is_measured_and_goes_on_bitwise(whole_run, tmp_path
     with pytest.raises(ValueError, match="must not end before step 11, which the run"):
         train(config(tmp_path, devices=1, steps=3), resume=True)
     train(config(tmp_path, devices=1), resume=True)
-    assert_same(final_state(tmp_path, devices=1), expected)
+    chex.assert_trees_all_equal(final_state(tmp_path, devices=1), expected)
     assert rows_without_times(tmp_path) == rows_without_times(whole)
 
 
@@ -217,10 +214,11 @@ def test_eight_devices_train_as_one_does(whole_run, tmp_path, shard):
     options = {"devices": 8, "shard": shard}
     train(config(tmp_path, **options))
     actual = final_state(tmp_path, **options)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4),
+    chex.assert_trees_all_close(
         (actual.params, actual.batch_stats),
         (expected.params, expected.batch_stats),
+        rtol=1e-3,
+        atol=1e-4,
     )
     spread = Run(config(tmp_path, **options)).init().params
     kernel = spread["hidden"]["kernel"].get_value()
@@ -260,10 +258,11 @@ def test_two_processes_train_as_one_does(whole_run, tmp_path, compiled):
     assert described["devices"]["processes"] == 2
     assert described["devices"]["count"] == 4
     actual = final_state(tmp_path, devices=1)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4),
+    chex.assert_trees_all_close(
         (actual.params, actual.batch_stats),
         (expected.params, expected.batch_stats),
+        rtol=1e-3,
+        atol=1e-4,
     )
 
 
@@ -294,11 +293,7 @@ def test_accumulated_gradients_are_those_of_the_batch(monkeypatch):
     _, whole, loss = one_step(optimizer="sgd")
     _, parts, mean_loss = one_step(optimizer="sgd", accumulate=4)
     np.testing.assert_allclose(mean_loss, loss, rtol=1e-6)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7),
-        parts.params,
-        whole.params,
-    )
+    chex.assert_trees_all_close(parts.params, whole.params, rtol=1e-5, atol=1e-7)
 
 
 def test_bfloat16_computes_and_float32_keeps():

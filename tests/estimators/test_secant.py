@@ -1,5 +1,6 @@
 """The secant estimator, and what CT-AGD makes of an exact one."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,11 +29,7 @@ def test_exact_on_a_diagonal_quadratic(weighting):
     _, state = problems.train(opt, params, 9)
     estimate = estimator.estimate(state.evidence.curvature, 0.0)
     for diagonal in (true_diagonal(params), problems.CURVATURE):
-        jax.tree.map(
-            lambda h, a: np.testing.assert_allclose(h, a, rtol=1e-9),
-            estimate.value,
-            diagonal,
-        )
+        chex.assert_trees_all_close(estimate.value, diagonal, rtol=1e-9)
     assert all(o.all() for o in jax.tree.leaves(estimate.observed))
 
 
@@ -62,12 +59,8 @@ def test_a_newton_correction_undoes_all_but_the_last_displacement():
     )
     before, _ = problems.train(opt, params, 7)
     after, _ = problems.train(opt, params, 8)
-    jax.tree.map(
-        lambda x, a, y: np.testing.assert_allclose(y, -0.02 * a * x, rtol=1e-8),
-        before,
-        true_diagonal(params),
-        after,
-    )
+    wanted = jax.tree.map(lambda x, a: -0.02 * a * x, before, true_diagonal(params))
+    chex.assert_trees_all_close(after, wanted, rtol=1e-8)
 
 
 def test_a_newton_correction_after_a_resting_step_lands_on_the_minimum():

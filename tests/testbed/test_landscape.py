@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -83,14 +84,13 @@ def test_a_key_stands_for_one_landscape_in_any_precision():
         single = jax.tree.map(np.asarray, Landscape.create(jax.random.key(2)))
     assert double.start.dtype == np.float64
     assert single.start.dtype == np.float32
-    for a, b in zip(jax.tree.leaves(double), jax.tree.leaves(single), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+    wide = jax.tree.map(np.float64, single)
+    chex.assert_trees_all_close(double, wide, rtol=1e-5, atol=1e-5)
 
 
 def test_a_batch_starts_with_the_same_landscapes_whatever_its_size():
     small, large = make_landscapes(2, seed=4), make_landscapes(5, seed=4)
-    for a, b in zip(jax.tree.leaves(small), jax.tree.leaves(large), strict=True):
-        np.testing.assert_array_equal(a, b[:2])
+    chex.assert_trees_all_equal(small, jax.tree.map(lambda x: x[:2], large))
     tuning = make_landscapes(2, seed=4, purpose="tuning")
     assert not np.intersect1d(small.start, tuning.start).size
 

@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -124,8 +125,7 @@ def test_inner_iterations_equal_a_loop_and_stop_early():
     state = optimizer.init(at_rest)
     updates, after = optimizer.update(at_rest, state, at_rest, value_fn=loss)
     np.testing.assert_array_equal(updates, 0)
-    for a, b in zip(jax.tree.leaves(after), jax.tree.leaves(state), strict=True):
-        np.testing.assert_array_equal(a, b)
+    chex.assert_trees_all_equal(after, state)
 
 
 def test_the_paper_mode_of_lbfgs_explains_the_papers_51_steps():

@@ -1,5 +1,6 @@
 """GraphSAGE against a slow reference, and learning."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -68,7 +69,7 @@ def test_a_node_without_active_features_stays_at_zero_with_its_gradient():
 
     value, grads = jax.jit(jax.value_and_grad(total))(params, np.zeros_like(features))
     assert value == 0
-    assert all(np.isfinite(g).all() for g in jax.tree.leaves(grads))
+    chex.assert_tree_all_finite(grads)
 
 
 def test_initialization_and_size():
