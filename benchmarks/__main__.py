@@ -68,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
     _add_sweep(command("sweep", _sweep, "a method over learning rates and epochs"))
     _add_profile(command("profile", _profile, "profiles over several comparisons"))
     _add_recipes(command("recipes", _recipes, "the commands behind the paper's tables"))
-    command("report", _report, "rewrite RESULTS.md and the tables of README.md")
+    command("report", _report, "rewrite the tables and pictures of README.md and docs")
     command("list", _list, "list workloads and optimizers")
     return root
 
@@ -276,15 +276,15 @@ def _run_and_show(
         **_workload_options(options),
     )
     rows = tables.comparison(results, timings)
-    brief = tables.brief(rows)
-    console.print(tables.terminal(brief, results["workload"]))
     text = f"{tables.markdown(rows)}\n\n{tables.caption(results, rows)}\n"
     with replacing(out / "results.md") as temporary:
         temporary.write_text(text)
-    print(tables.caption(results, brief))
-    written = out / "results.json", out / "results.md"
-    for path in (*written, *plots.plot(results, out / "curves")):
-        print(f"Wrote {path}")
+    title = f"{results['workload']}: {results['part']} accuracy in % after some epochs"
+    console.print(tables.terminal(tables.progress(results), title, texts=3))
+    print(tables.progress_caption(results))
+    plots.plot(results, out / "curves.png")
+    for name in ("results.json", "results.md", "curves.png"):
+        print(f"Wrote {out / name}")
     return 0
 
 
@@ -322,7 +322,7 @@ def _add_ablate(parser: argparse.ArgumentParser) -> None:
     add(
         "--optimizer",
         default="ct_sgd",
-        help="what to change: ct_sgd or robust_sgd (%(default)s)",
+        help=f"what to change: {', '.join(experiments.ABLATIONS)} (%(default)s)",
     )
     add("--learning-rate", type=float, help="of all arms (the paper's)")
 
@@ -375,7 +375,7 @@ def _sweep(options: argparse.Namespace, console: Console) -> int:
         **_workload_options(options),
     )
     title = f"{work.name}, {found['method']}"
-    console.print(tables.terminal(sweeps.rows(found), title, texts=2))
+    console.print(tables.terminal(sweeps.rows(found), title))
     print(f"Wrote {out / 'sweep.json'}")
     return 0
 
@@ -392,8 +392,8 @@ def _add_profile(parser: argparse.ArgumentParser) -> None:
     add(
         "--out",
         type=pathlib.Path,
-        default=pathlib.Path("runs", "profile"),
-        help="where to write the picture (%(default)s.png and .svg)",
+        default=pathlib.Path("runs", "profile.png"),
+        help="the picture to write (%(default)s)",
     )
 
 
@@ -407,8 +407,7 @@ def _profile(options: argparse.Namespace, console: Console) -> int:
     arms = profiles.common_arms(found)
     if not arms:
         raise ValueError("comparisons must have an arm in common, these have none")
-    for path in plots.plot_profile(found, arms, options.out):
-        print(f"Wrote {path}")
+    print(f"Wrote {plots.plot_profile(found, arms, options.out)}")
     return 0
 
 

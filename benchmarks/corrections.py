@@ -1,8 +1,7 @@
 """Measures what the step at an epoch's end does to the training loss.
 
 Usage: python -m benchmarks.corrections [--workload digits_mlp] [--batch-sizes B ...]
-           [--seeds 3] [--epochs 20]
-           [--optimizers robust_sgd robust_adam ct_sgd ct_adam]
+           [--seeds 3] [--epochs 20] [--optimizers ct_sgd ct_adam ...]
            [--out benchmarks/results/corrections/WORKLOAD.json]
 
 The last step of every epoch is taken twice from the same state, with the correction
@@ -27,14 +26,8 @@ from benchmarks.curves import kind
 from benchmarks.files import write_json
 from benchmarks.trainer import Config, Run
 
-# What turns a method's correction off and leaves its state as it is.
-_NOWHERE = ("correction_multiplier_max=0",)
-OFF = {
-    "robust_sgd": _NOWHERE,
-    "robust_adam": _NOWHERE,
-    "ct_sgd": ("correction_rate=0",),
-    "ct_adam": ("correction_rate=0",),
-}
+# The arms that make a correction.
+ARMS = ("ct_sgd", "ct_adam", "ct_sgd_appendix", "ct_adam_appendix")
 
 
 def without(spec: str) -> str:
@@ -54,13 +47,11 @@ def without(spec: str) -> str:
       >>> corrections.without("ct_sgd:quantile=0.2")
       'ct_sgd:correction_rate=0,quantile=0.2'
     """
-    off = OFF.get(kind(spec))
-    if off is None:
-        raise ValueError(f"optimizers must be of {', '.join(OFF)}; got {spec!r}")
+    if kind(spec) not in ARMS:
+        raise ValueError(f"optimizers must be of {', '.join(ARMS)}; got {spec!r}")
     base, _, options = spec.partition(":")
-    changed = [x.partition("=")[0] for x in off]
-    kept = [x for x in options.split(",") if x and x.partition("=")[0] not in changed]
-    return optimizers.arm(f"{base}:{','.join([*kept, *off])}").name
+    kept = [x for x in options.split(",") if x and not x.startswith("correction_rate=")]
+    return optimizers.arm(f"{base}:{','.join([*kept, 'correction_rate=0'])}").name
 
 
 def changes(config: Config) -> list[float | None]:
@@ -202,7 +193,7 @@ def main() -> None:
     )
     add = parser.add_argument
     add("--workload", default="digits_mlp", help="what to train")
-    add("--optimizers", nargs="+", default=list(OFF), help="arms with a correction")
+    add("--optimizers", nargs="+", default=list(ARMS), help="arms with a correction")
     add("--batch-sizes", type=int, nargs="+", help="examples in a batch (workload's)")
     add("--seeds", type=int, default=3, help="seeds 0 to N-1")
     add("--epochs", type=int, default=20, help="epochs to train")

@@ -5,12 +5,11 @@ function of them. A run that never reaches an accuracy needs infinitely many epo
 is counted so, and never left out of a mean.
 """
 
-import itertools
 import math
 import re
 import statistics
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ctagd_optax.testbed import Interval
 
@@ -18,27 +17,25 @@ from ctagd_optax.testbed import Interval
 # best 64.70 % gives the cutoff 61.2 %, where 5 points would give 59.7 %.
 TOLERANCE = 0.05
 
-# How far below the end of the same seed's bare backbone counts as being there: about
-# the standard error of an accuracy on the small test sets, so that no run is measured
-# by a lucky last epoch.
-END_TOLERANCE = 0.01
-
 # The arm that each kind of arm is to be compared with: what it is built on.
 BACKBONES = {
     "sgd": "sgd",
     "ct_sgd": "sgd",
+    "ct_sgd_appendix": "sgd",
     "ct_sgd_no_correction": "sgd",
     "schedule_control": "sgd",
     "sawtooth_control": "sgd",
     "robust_sgd": "sgd",
     "adam": "adam",
     "ct_adam": "adam",
+    "ct_adam_appendix": "adam",
     "sawtooth_adam_control": "adam",
     "robust_adam": "adam",
 }
 # What an arm is measured against to tell curvature from its schedule.
 CONTROLS = {
     "ct_sgd": "schedule_control",
+    "ct_sgd_appendix": "schedule_control",
     "ct_sgd_no_correction": "schedule_control",
     "robust_sgd": "sawtooth_control",
     "robust_adam": "sawtooth_adam_control",
@@ -115,22 +112,6 @@ def seconds_per_epoch(seconds: Sequence[float]) -> float:
     )
 
 
-def fastest_epoch(timed: Sequence[dict[str, Any]]) -> float:
-    """The shortest time of an epoch in all runs of an arm, NaN if there is none.
-
-    Args:
-      timed: the arm's entries in the timings.
-    """
-    return min(
-        (
-            after - before
-            for entry in timed
-            for before, after in itertools.pairwise([0.0, *entry["seconds"]])
-        ),
-        default=math.nan,
-    )
-
-
 def interval(values: Sequence[float]) -> Interval:
     """Mean and half-width of the 95 % interval (Student's t).
 
@@ -182,58 +163,6 @@ def epochs_to_cutoff(results: dict[str, Any]) -> dict[str, list[float]]:
     }
 
 
-def epochs_to_ends(
-    runs: Sequence[dict[str, Any]],
-    backbone: Sequence[dict[str, Any]],
-    measure: str = "accuracy",
-) -> list[float]:
-    """For each run, the epochs to where the same seed's bare backbone ends.
-
-    Unlike the common cutoff, this does not depend on which other arms there are.
-
-    Args:
-      runs: the runs of an arm.
-      backbone: the runs of its bare backbone.
-      measure: "accuracy", up to 1 % below the backbone's, or "train_loss", the mean
-        over an epoch's batches as it went, which chance moves less.
-
-    Returns:
-      Epochs, ∞ where a run never gets there; NaN where the backbone has no run of the
-      seed, or that run diverged.
-    """
-    scale = -1.0 if measure == "train_loss" else 1.0  # the higher the better
-    slack = 1.0 if measure == "train_loss" else 1 - END_TOLERANCE
-    ends = {
-        run["seed"]: scale * slack * run[measure][-1]
-        for run in backbone
-        if run[measure] and run["failed_step"] is None
-    }
-    return [
-        epochs_to(ends[run["seed"]], [scale * value for value in run[measure]])
-        if run["seed"] in ends
-        else math.nan
-        for run in runs
-    ]
-
-
-def epochs_to_backbone(
-    results: dict[str, Any], name: str, measure: str = "accuracy"
-) -> dict[int, float]:
-    """By seed, an arm's epochs to where its bare backbone ends.
-
-    Args:
-      results: the comparison.
-      name: of the arm.
-      measure: see :func:`epochs_to_ends`.
-
-    Returns:
-      The epochs; NaN where the comparison has no such backbone.
-    """
-    runs = results["arms"][name]["runs"]
-    epochs = epochs_to_ends(runs, _bare(results, name), measure)
-    return {run["seed"]: each for run, each in zip(runs, epochs, strict=True)}
-
-
 def saving(epochs: float, reference: float) -> float:
     """Epochs saved against a reference, in % of the reference's.
 
@@ -264,6 +193,41 @@ def kind(name: str) -> str:
       'ct_sgd'
     """
     return re.match(r"\w*", name)[0]
+
+
+class Parts(NamedTuple):
+    """What an arm is made of.
+
+    Attributes:
+      optimizer: the optimizer, without its learning rate.
+      wrapper: what it is wrapped by, with options that are not the defaults; empty of
+        a bare optimizer.
+    """
+
+    optimizer: str
+    wrapper: str
+
+
+_WRAPPERS = {"robust": "robust_ct_agd", "ct": "ct_agd"}
+
+
+def parts(name: str) -> Parts:
+    """The optimizer and the wrapper of an arm.
+
+    Examples:
+      >>> from benchmarks import curves
+      >>> curves.parts("robust_sgd@0.1:target=3")
+      Parts(optimizer='sgd', wrapper='robust_ct_agd, target=3')
+      >>> curves.parts("sgd@0.1+average")
+      Parts(optimizer='sgd+average', wrapper='')
+    """
+    bare = re.sub(r"@[\d.e+-]*\d", "", name)
+    wrapped = re.fullmatch(r"(robust|ct)_(sgd|adam)(\w*)([^:]*):?(.*)", bare)
+    if wrapped is None:
+        return Parts(bare, "")
+    wrapper, optimizer, variant, average, options = wrapped.groups()
+    words = [_WRAPPERS[wrapper], variant.replace("_", " ").strip(), options]
+    return Parts(optimizer + average, ", ".join(filter(None, words)))
 
 
 def is_curvature_tuned(name: str) -> bool:
@@ -328,11 +292,10 @@ def summary(
       The rows, in the comparison's order, with the keys arm, role, seeds, diverged
       (seeds), best, refreshed_best (with BatchNorm statistics taken anew),
       epochs_to_cutoff, missed (seeds that never reached it), fell_back (seeds that
-      reached it and lost it), epochs_to_final, epochs_to_backbone (to where the bare
-      backbone ends), epochs_to_loss (the same by training loss), saved_backbone,
-      saved_tuned, saved_control, evidence (share of coordinates), at_minimum (share of
-      tensors and epochs with γ at λ_min), seconds_to_cutoff, seconds_per_epoch,
-      compile_seconds (of the seed that took longest).
+      reached it and lost it), epochs_to_final, saved_backbone, saved_tuned,
+      saved_control, evidence (share of coordinates), at_minimum (share of tensors and
+      epochs with γ at λ_min), seconds_to_cutoff, seconds_per_epoch, compile_seconds (of
+      the seed that took longest).
 
     Raises:
       ValueError: there is no run, or an arm's times are not those of its seeds.
@@ -343,10 +306,6 @@ def summary(
     for name, arm in results["arms"].items():
         runs = arm["runs"]
         against = references(results, name)
-        to_end, to_loss = (
-            list(epochs_to_backbone(results, name, measure).values())
-            for measure in ("accuracy", "train_loss")
-        )
         row = {
             "arm": name,
             "role": arm["role"],
@@ -358,8 +317,6 @@ def summary(
             "missed": sum(map(math.isinf, epochs[name])),
             "fell_back": sum(falls_back(threshold, run) for run in runs),
             **_spread("epochs_to_final", [epochs_to_final(run) for run in runs]),
-            **_spread("epochs_to_backbone", to_end),
-            **_spread("epochs_to_loss", to_loss),
         }
         for what in ("backbone", "tuned", "control"):
             other = epochs.get(against.get(what, ""), [])
@@ -370,13 +327,6 @@ def summary(
         row["at_minimum"] = _pooled(runs, "gamma_at_min")
         rows.append({**row, **_times(threshold, name, runs, timings)})
     return rows
-
-
-def _bare(results: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    """The runs of the bare backbone of an arm, which a backbone is itself."""
-    arms, backbone = results["arms"], BACKBONES.get(kind(name), "")
-    bare = backbone in arms and arms[backbone]["role"] == "backbone"
-    return arms[backbone]["runs"] if bare else []
 
 
 def _spread(name: str, values: Sequence[float]) -> dict[str, float | None]:

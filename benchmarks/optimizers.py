@@ -387,10 +387,10 @@ def _schedule_control(steps_per_epoch, *, curvature_min, **options):
 
 
 def _sawtooth(backbone: Callable[..., optax.GradientTransformation]) -> Callable:
-    def make(steps_per_epoch, *, learning_rate, peak, floor, **options):
+    def make(steps_per_epoch, *, learning_rate, peak, **options):
         def schedule(count):  # in t / T, as the paper anneals γ
             fraction = (count % steps_per_epoch) / steps_per_epoch
-            return learning_rate * (peak - (peak - floor) * fraction)
+            return learning_rate * (peak - (peak - 1) * fraction)
 
         return backbone(steps_per_epoch, learning_rate=schedule, **options)
 
@@ -400,12 +400,10 @@ def _sawtooth(backbone: Callable[..., optax.GradientTransformation]) -> Callable
 def _robust(
     backbone: Callable[..., optax.GradientTransformation], names: Sequence[str]
 ) -> Callable:
-    def make(steps_per_epoch, *, parts, **options):
+    def make(steps_per_epoch, **options):
         settings = {name: options.pop(name) for name in names}
         return ctagd_optax.robust_ct_agd(
-            backbone(steps_per_epoch, **settings),
-            max(steps_per_epoch // parts, 1),
-            **options,
+            backbone(steps_per_epoch, **settings), steps_per_epoch, **options
         )
 
     return make
@@ -449,8 +447,8 @@ _ADAM: dict[str, Value] = {
     "weight_decay": 5e-4,
 }
 _CURVATURE: dict[str, Value] = {
-    "curvature_min": 1e-2,
-    "curvature_max": 1e2,
+    "curvature_min": 0.1,
+    "curvature_max": 10.0,
     "quantile": 0.1,
     "eps": 1e-3,
     "annealing": "linear",
@@ -465,34 +463,15 @@ _CORRECTION: dict[str, Value] = {
     "correction_gradient": "average",
 }
 
-_SAWTOOTH: dict[str, Value] = {"peak": 10.0, "floor": 1.0}
+_SAWTOOTH: dict[str, Value] = {"peak": 10.0}
 _ROBUST: dict[str, Value] = {
-    "parts": 1,
-    "pooling": "all",
-    "errors": "terms",
-    "evidence_steps": 0.0,
-    "promise": "fresh",
     "target": 2.0,
-    "early_target": 0.7,
-    "early_growth": 1.5,
-    "aim": "peak",
     "confidence": 1.0,
-    "require_descent": True,
-    "first_threshold": 2.0,
-    "threshold": 0.25,
-    "growth": 3.0,
-    "decay": 0.9,
-    "floor": 1.0,
     "multiplier_min": 0.1,
     "multiplier_max": 20.0,
-    "annealing": "rate",
-    "guard": 4.0,
-    "correction": "mean",
-    "correction_multiplier_max": 1.0,
-    "correction_confidence": 2.0,
-    "correction_limit": 0.5,
-    "correction_samples": 32,
+    "pooling": "all",
 }
+_APPENDIX: dict[str, Value] = {"curvature_min": 1e-2, "curvature_max": 1e2}
 
 _KINDS: dict[str, _Kind] = {
     "sgd": _Kind("SGD with momentum, as the paper sets it", _sgd, _SGD, _parameters),
@@ -509,15 +488,27 @@ _KINDS: dict[str, _Kind] = {
         _parameters,
     ),
     "ct_sgd": _Kind(
-        "CT-AGD around SGD, as the paper sets it",
+        "CT-AGD around SGD, with the clamp [0.1, 10] of the paper's ablation",
         _curvature_tuned(ctagd_optax.ct_sgd),
         _SGD | _CORRECTION | _CURVATURE,
         _parameters,
     ),
     "ct_adam": _Kind(
-        "CT-AGD around Adam, as the paper sets it",
+        "CT-AGD around Adam, with the clamp [0.1, 10] of the paper's ablation",
         _curvature_tuned(ctagd_optax.ct_adam),
         _ADAM | _CORRECTION | _CURVATURE,
+        _parameters,
+    ),
+    "ct_sgd_appendix": _Kind(
+        "CT-AGD around SGD, with the clamp [0.01, 100] of the paper's appendix",
+        _curvature_tuned(ctagd_optax.ct_sgd),
+        _SGD | _CORRECTION | _CURVATURE | _APPENDIX,
+        _parameters,
+    ),
+    "ct_adam_appendix": _Kind(
+        "CT-AGD around Adam, with the clamp [0.01, 100] of the paper's appendix",
+        _curvature_tuned(ctagd_optax.ct_adam),
+        _ADAM | _CORRECTION | _CURVATURE | _APPENDIX,
         _parameters,
     ),
     "ct_sgd_no_correction": _Kind(
@@ -529,7 +520,7 @@ _KINDS: dict[str, _Kind] = {
     "schedule_control": _Kind(
         "Control: CT-AGD's schedule with γ at λ_min, whatever the curvature",
         _schedule_control,
-        _SGD | {"curvature_min": 1e-2, "annealing": "linear"},
+        _SGD | {"curvature_min": 0.1, "annealing": "linear"},
         _parameters,
     ),
     "sawtooth_control": _Kind(

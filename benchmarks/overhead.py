@@ -8,7 +8,6 @@ slows every arm alike. What counts is the ratios.
 """
 
 import argparse
-import math
 import pathlib
 import platform
 import statistics
@@ -28,10 +27,6 @@ import ctagd_optax
 from benchmarks.files import write_json
 
 STEPS_PER_EPOCH = 10**6  # no boundary among the timed steps
-# Of the robust method, a step whose gradient is a sample for the correction, as
-# few of them are.
-SAMPLING = "robust_ct_agd(sgd), sampling"
-SAMPLES = 32  # of them in an epoch, at most
 
 OPTIMIZERS: dict[str, Callable[[], optax.GradientTransformation]] = {
     "sgd, momentum": lambda: optax.sgd(1e-2, momentum=0.85),
@@ -51,14 +46,6 @@ OPTIMIZERS: dict[str, Callable[[], optax.GradientTransformation]] = {
     ),
     "robust_ct_agd(sgd)": lambda: ctagd_optax.robust_ct_agd(
         optax.sgd(1e-2, momentum=0.85), STEPS_PER_EPOCH
-    ),
-    SAMPLING: lambda: ctagd_optax.robust_ct_agd(
-        optax.sgd(1e-2, momentum=0.85),
-        STEPS_PER_EPOCH,
-        correction_samples=STEPS_PER_EPOCH,
-    ),
-    "robust_ct_agd(sgd), no correction": lambda: ctagd_optax.robust_ct_agd(
-        optax.sgd(1e-2, momentum=0.85), STEPS_PER_EPOCH, correction="none"
     ),
 }
 # Vectors that ct_agd(sgd) cannot but move in a step: it reads the gradient, and reads
@@ -96,8 +83,6 @@ def time_steps(size: int, repeats: int) -> dict[str, float]:
         # A copy: some optimizers keep the parameters themselves, which a donated
         # buffer must not be.
         state = jax.tree.map(jnp.copy, opt.init(params))
-        if name == SAMPLING:  # which it does in the second half
-            state = state._replace(epoch_step=state.epoch_step + STEPS_PER_EPOCH // 2)
         arms[name] = [make_step(opt), params, state]
     in_place = jax.jit(lambda x: x + 1.0, donate_argnums=0)
     buffer = jnp.ones(size, jnp.float32)
@@ -112,28 +97,6 @@ def time_steps(size: int, repeats: int) -> dict[str, float]:
         if n == 1:  # the first two compile and touch the memory
             seconds = {name: [] for name in seconds}
     return {name: statistics.median(values) for name, values in seconds.items()}
-
-
-def mean_of_epoch(milliseconds: dict[str, float], steps: int) -> float:
-    """Mean time of a step of the robust method, with its correction.
-
-    Args:
-      milliseconds: of each optimizer.
-      steps: in an epoch.
-
-    Returns:
-      Milliseconds.
-
-    Examples:
-      >>> from benchmarks import overhead
-      >>> times = {"robust_ct_agd(sgd)": 1.0, overhead.SAMPLING: 2.0}
-      >>> overhead.mean_of_epoch(times, steps=64)
-      1.5
-    """
-    late = steps - steps // 2
-    share = math.ceil(late / math.ceil(late / SAMPLES)) / steps
-    plain = milliseconds["robust_ct_agd(sgd)"]
-    return (1 - share) * plain + share * milliseconds[SAMPLING]
 
 
 def time_boundary(size: int, repeats: int) -> dict[str, float]:
@@ -169,53 +132,28 @@ def memory(size: int = 10**6) -> list[dict]:
     """Bytes per parameter of the state, and of a step's temporary buffers."""
     algorithm = ctagd_optax.secant("algorithm")
     literal, robust = ctagd_optax.ct_agd, ctagd_optax.robust_ct_agd
+    last = {"correction_gradient": "last"}
+    narrow = {"accumulator_dtype": jnp.bfloat16}
     rows = []
     for label, wrapper, dtype, options in (
-        ("defaults", literal, jnp.float32, {}),
-        (
-            'correction_gradient="last"',
-            literal,
-            jnp.float32,
-            {"correction_gradient": "last"},
-        ),
+        ("", robust, jnp.float32, {}),
+        ("accumulator_dtype=bfloat16", robust, jnp.float32, narrow),
+        ("", literal, jnp.float32, {}),
+        ('correction_gradient="last"', literal, jnp.float32, last),
         ('secant("algorithm")', literal, jnp.float32, {"estimator": algorithm}),
         (
             'secant("algorithm"), correction_gradient="last"',
             literal,
             jnp.float32,
-            {"estimator": algorithm, "correction_gradient": "last"},
+            {"estimator": algorithm, **last},
         ),
-        (
-            "accumulator_dtype=bfloat16",
-            literal,
-            jnp.float32,
-            {"accumulator_dtype": jnp.bfloat16},
-        ),
-        ("defaults, bfloat16 parameters", literal, jnp.bfloat16, {}),
+        ("accumulator_dtype=bfloat16", literal, jnp.float32, narrow),
+        ("bfloat16 parameters", literal, jnp.bfloat16, {}),
         (
             "accumulator_dtype=bfloat16, bfloat16 parameters",
             literal,
             jnp.bfloat16,
-            {"accumulator_dtype": jnp.bfloat16},
-        ),
-        ("robust_ct_agd", robust, jnp.float32, {}),
-        (
-            'robust_ct_agd, correction="none"',
-            robust,
-            jnp.float32,
-            {"correction": "none"},
-        ),
-        (
-            'robust_ct_agd, correction="coordinate_line"',
-            robust,
-            jnp.float32,
-            {"correction": "coordinate_line"},
-        ),
-        (
-            "robust_ct_agd, accumulator_dtype=bfloat16",
-            robust,
-            jnp.float32,
-            {"accumulator_dtype": jnp.bfloat16},
+            narrow,
         ),
     ):
         opt = wrapper(optax.sgd(1e-2), STEPS_PER_EPOCH, **options)
@@ -226,7 +164,7 @@ def memory(size: int = 10**6) -> list[dict]:
         kept = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
         rows.append(
             {
-                "options": label,
+                "options": ", ".join(filter(None, (wrapper.__name__, label))),
                 "state bytes per parameter": round(kept / size, 2),
                 "temporary bytes per parameter": round(
                     analysis.temp_size_in_bytes / size, 2

@@ -1,18 +1,17 @@
-"""Plots of comparisons, each as a PNG and as an SVG."""
+"""Plots of comparisons and sweeps."""
 
 import itertools
 import pathlib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from benchmarks import curves, profiles
+from benchmarks import curves, profiles, sweeps
 from ctagd_optax.testbed.files import replacing
 
 # Okabe and Ito's colours, which colour-blind people can tell apart; as in the testbed.
@@ -75,27 +74,25 @@ def styles(roles: dict[str, str]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def plot(
-    results: dict[str, Any], path: pathlib.Path, arms: Collection[str] | None = None
-) -> list[pathlib.Path]:
+def plot(results: dict[str, Any], path: pathlib.Path) -> pathlib.Path:
     """Draws accuracy by epoch, and how much CT-AGD knew of the curvature.
 
     A line is the mean over the seeds, its band their range. Where a seed diverges, the
     line ends with a cross: the mean of the others would be of other seeds. The legend
-    is in the order in which the lines end.
+    is in the order in which the lines end. If all arms are optimizers at a few learning
+    rates, bare and wrapped, there is a panel for each rate instead.
 
     Args:
       results: the comparison.
-      path: the files' name; its suffix may be left out.
-      arms: the arms to draw, with the cutoff of all; None draws all.
+      path: the PNG to write.
 
     Returns:
-      The PNG and the SVG that were written.
+      The path.
     """
     cutoff = curves.cutoff(results)
-    if arms is not None:
-        shown = {name: arm for name, arm in results["arms"].items() if name in arms}
-        results = {**results, "arms": shown}
+    groups = _pairs(results)
+    if groups:
+        return _save(_draw_pairs(results, groups, 100 * cutoff), path)
     drawn = styles({name: arm["role"] for name, arm in results["arms"].items()})
     tuned = {
         name: arm["runs"]
@@ -120,17 +117,17 @@ def plot_profile(
     path: pathlib.Path,
     *,
     largest: float = 4.0,
-) -> list[pathlib.Path]:
+) -> pathlib.Path:
     """Draws performance profiles: see :func:`benchmarks.profiles.profile`.
 
     Args:
       comparisons: the results, one of each workload.
       arms: the arms to profile.
-      path: the files' name; its suffix may be left out.
+      path: the PNG to write.
       largest: where the axis of τ ends.
 
     Returns:
-      The PNG and the SVG that were written.
+      The path.
 
     Raises:
       ValueError: ``largest`` is not above 1, or see :func:`benchmarks.profiles.ratios`.
@@ -168,6 +165,194 @@ def plot_profile(
     axes.legend(**_BESIDE)
     _resize(figure, axes, width=6)
     return _save(figure, path)
+
+
+def plot_sweeps(found: Sequence[dict[str, Any]], path: pathlib.Path) -> pathlib.Path:
+    """Draws epochs to the target by learning rate, a panel for each sweep.
+
+    What a seed never reaches is drawn at the top edge.
+
+    Args:
+      found: sweeps of one batch size, see :mod:`benchmarks.sweeps`.
+      path: the PNG to write.
+
+    Returns:
+      The path.
+    """
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    panels = np.atleast_1d(figure.subplots(1, len(found), sharey=True))
+    for axes, one in zip(panels, found, strict=True):
+        _draw_sweep(axes, one)
+    panels[0].set_ylabel("epochs to the target (fewer is better)")
+    seeds, epochs = len(found[0]["seeds"]), found[0]["cells"][0]["epochs"]
+    figure.suptitle(
+        f"{found[0]['workload']}: mean of {seeds} seeds, {epochs} epochs", fontsize=10
+    )
+    return _save(figure, path)
+
+
+_NAMES = {"sgd": "SGD", "adam": "Adam"}
+
+
+def _draw_sweep(axes: Axes, found: dict[str, Any]) -> None:
+    cells = sorted(found["cells"], key=lambda cell: cell["learning_rate"])
+    rates = [cell["learning_rate"] for cell in cells]
+    last = cells[0]["epochs"]
+    never = 1.5 * last  # the height of the top edge
+    optimizer = _NAMES[curves.parts(found["method"]).optimizer]
+    for what, color in (
+        ("control", _CONTROL),
+        ("backbone", _BARE),
+        ("method", _WRAPPED),
+    ):
+        epochs = np.asarray([sweeps.epochs(cell, what) for cell in cells])
+        heights = np.minimum(epochs, never)
+        axes.plot(
+            *(rates, heights, "o-"),
+            color=color,
+            linewidth=2.2,
+            markersize=5,
+            clip_on=False,
+            zorder=3,
+        )
+        _label_sweep(axes, what, np.asarray([rates, heights]), epochs, color)
+    axes.set(xscale="log", yscale="log", ylim=(0.9, never))
+    ticks = [1, 2, 5, 10, 20, never]
+    axes.set_yticks(ticks, [*map(str, ticks[:-1]), "not\nreached"])
+    axes.set_yticks([], minor=True)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:g}"))
+    axes.set_xlabel(f"learning rate of {optimizer}")
+    axes.set_title(f"{optimizer}, target {100 * cells[0]['target']:.1f} %", fontsize=11)
+    _finish(axes)
+
+
+def _label_sweep(
+    axes: Axes, what: str, points: np.ndarray, epochs: np.ndarray, color: str
+) -> None:
+    """Labels a line where there is room: beside its highest point that is reached."""
+    reached = np.isfinite(epochs)
+    at = int(np.argmax(np.where(reached, epochs, -1)))
+    text, offset, align = {
+        "backbone": ("bare", (8, 4), "left"),
+        "method": ("wrapped", (-8, -8), "right"),
+        "control": ("sawtooth", (-4, 0), "right"),
+    }[what]
+    if what == "method":
+        at = min(at + 1, len(epochs) - 1)
+    place = points[:, at]
+    if what == "control":  # where it fails at high learning rates
+        at = int(np.flatnonzero(reached).max(initial=0))
+        after = points[:, min(at + 1, len(epochs) - 1)]
+        place = points[:, at] ** 0.35 * after**0.65
+    axes.annotate(
+        text,
+        place,
+        xytext=offset,
+        textcoords="offset points",
+        ha=align,
+        color=color,
+        fontsize=11,
+        fontweight="bold",
+    )
+
+
+# Of bare optimizers, the wrapped ones, and what else there is.
+_BARE, _WRAPPED, _PAPER, _CONTROL = "#E69F00", "#0072B2", "#009E73", "#7F7F7F"
+
+
+def _pairs(results: dict[str, Any]) -> dict[tuple[str, float], list[str]]:
+    """Arms by optimizer and learning rate; empty unless each is bare and wrapped.
+
+    More than four panels, or three lines in one, are not readable.
+    """
+    groups: dict[tuple[str, float], list[str]] = {}
+    for name, arm in results["arms"].items():
+        if "learning_rate" not in arm["options"]:
+            return {}
+        key = curves.parts(name).optimizer, arm["options"]["learning_rate"]
+        groups.setdefault(key, []).append(name)
+    for names in groups.values():
+        bare = [name for name in names if not curves.parts(name).wrapper]
+        if len(bare) != 1 or not 2 <= len(names) <= 3:
+            return {}
+    return groups if len(groups) <= 4 else {}
+
+
+def _draw_pairs(
+    results: dict[str, Any],
+    groups: dict[tuple[str, float], list[str]],
+    cutoff: float,
+) -> Figure:
+    figure = Figure(figsize=(1.2 + 3.1 * len(groups), 3.9), layout="constrained")
+    panels = np.atleast_1d(figure.subplots(1, len(groups), sharey=True))
+    for axes, (key, names) in zip(panels, sorted(groups.items()), strict=True):
+        optimizer, rate = key
+        ends = []
+        for name in names:
+            runs, wrapper = results["arms"][name]["runs"], curves.parts(name).wrapper
+            color = _WRAPPED if wrapper.startswith("robust") else _PAPER
+            color = color if wrapper else _BARE
+            values = 100 * _common([run["accuracy"] for run in runs])
+            if not values.size:
+                continue
+            mean, epochs = values.mean(0), np.arange(1, values.shape[1] + 1)
+            axes.plot(
+                epochs, mean, color=color, linewidth=2.2, zorder=3 + bool(wrapper)
+            )
+            if any(run["failed_step"] is not None for run in runs):
+                axes.plot(epochs[-1], mean[-1], "x", color=color, markersize=9)
+            ends.append((mean[-1], wrapper or "bare", color))
+        axes.axhline(cutoff, color="black", linestyle=":", linewidth=1, zorder=1)
+        axes.set(
+            xlabel="epoch",
+            xlim=(1, max(results["epochs"], 2)),
+            ylim=(0, 101),
+        )
+        axes.set_title(f"{optimizer}, learning rate {rate:g}", fontsize=11)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        _finish(axes)
+        _label_ends(axes, ends)
+    panels[0].set_ylabel(f"{results['part']} accuracy in %")
+    panels[0].annotate(
+        f"target {cutoff:.1f} %",
+        (1, cutoff),
+        xycoords=("axes fraction", "data"),
+        xytext=(-3, -3),
+        textcoords="offset points",
+        ha="right",
+        va="top",
+        fontsize=8,
+    )
+    seeds = len(results["seeds"])
+    figure.suptitle(
+        f"{results['description']}; mean of {seeds} seed{'s' * (seeds > 1)}",
+        fontsize=10,
+    )
+    return figure
+
+
+def _label_ends(axes: Axes, ends: list[tuple[float, str, str]]) -> None:
+    """Writes labels beside the ends of lines, as near as they fit.
+
+    Args:
+      axes: whose heights go from 0 to 100.
+      ends: the height, label and colour of each line.
+    """
+    above = 108.0
+    for height, text, color in sorted(ends, reverse=True):
+        above = min(height, above - 6)
+        axes.annotate(
+            text,
+            (1, above),
+            xycoords=("axes fraction", "data"),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            color=color,
+            fontsize=9,
+            fontweight="bold",
+            annotation_clip=False,
+        )
 
 
 _BESIDE = {
@@ -327,15 +512,8 @@ def _finish(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _save(figure: Figure, path: pathlib.Path) -> list[pathlib.Path]:
+def _save(figure: Figure, path: pathlib.Path) -> pathlib.Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    suffixes = (".png", ".svg")
-    name = path.stem if path.suffix in suffixes else path.name
-    written = [path.with_name(name + suffix) for suffix in suffixes]
-    # The same figure gives the same bytes: fixed names within, and no date.
-    with matplotlib.rc_context({"svg.hashsalt": "ctagd_optax"}):
-        for file in written:
-            metadata = {"Date": None} if file.suffix == ".svg" else None
-            with replacing(file) as temporary:
-                figure.savefig(temporary, dpi=130, metadata=metadata)
-    return written
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=130)
+    return path

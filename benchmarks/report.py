@@ -1,14 +1,21 @@
-"""Writes README.md's tables and RESULTS.md from benchmarks/results."""
+"""Writes the tables of README.md and docs/*.md, and a picture, from benchmarks/results.
 
+A page has blocks ``<!-- begin NAME -->`` to ``<!-- end NAME -->``; what is between is
+made anew. :data:`BLOCKS` has the names.
+"""
+
+import functools
 import json
+import math
 import pathlib
 import re
 import statistics
+from collections.abc import Callable
 from typing import Any
 
 from flax import nnx
 
-from benchmarks import contests, findings, plots, tables
+from benchmarks import curves, plots, sweeps, tables
 from benchmarks.estimators import CONTROL, LIMIT
 from benchmarks.models import parameter_count
 from benchmarks.workloads import WORKLOADS, Workload
@@ -16,58 +23,144 @@ from ctagd_optax import testbed
 from ctagd_optax.testbed.files import replacing
 
 ROOT = pathlib.Path(__file__).parent.parent
-README = ROOT / "README.md"
 RESULTS = ROOT / "benchmarks" / "results"
-FINDINGS = ROOT / "benchmarks" / "RESULTS.md"
+PICTURE = ROOT / "docs" / "images" / "any-learning-rate.png"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+# The order of a table's rows.
+_ROLES = ("backbone", "ours", "paper", "control", "tuned", "peer")
 
 
-# Arms on digits that tell of the robust method's making, not of CT-AGD.
-_VARIANTS = re.compile(r"robust_\w+:|.*:peak=")
+def read(path: str) -> dict[str, Any]:
+    """A file of the results."""
+    return json.loads((RESULTS / path).read_text())
 
 
-# Arms on digits that README's picture shows: those of make demo, and the robust method.
-_SHOWN = re.compile(
-    r"(sgd|ct_sgd|ct_sgd_no_correction|(schedule|sawtooth)_control|robust_sgd)$"
-    r"|sgd@[^+]*$|ct_sgd:"
-)
+def compared() -> list[str]:
+    """The workloads of which there is a comparison, in the order of ``list``."""
+    found = {path.parent.name for path in RESULTS.glob("compare/*/results.json")}
+    return [name for name in WORKLOADS if name in found]
 
 
-def _digits() -> dict[str, Any]:
-    [found] = [
-        comparison.results
-        for comparison in contests.read(RESULTS / "compare")
-        if comparison.results["workload"] == "digits_mlp"
-    ]
-    return found
+def expect() -> str:
+    """Epochs to the target on every workload, for the arms that a user asks for."""
+    rows, seeds = [], set()
+    for name in compared():
+        results = read(f"compare/{name}/results.json")
+        summary = {row["arm"]: row for row in curves.summary(results)}
+        tuned = [
+            arm
+            for arm, entry in results["arms"].items()
+            if (curves.parts(arm), entry["role"]) == (("sgd", ""), "tuned")
+        ]
+        seeds.add(len(results["seeds"]))
+        rows.append(
+            {
+                "workload": f"`{name}`",
+                "target": f"{100 * curves.cutoff(results):.1f} %",
+                **{
+                    title: _epochs(summary.get(arm))
+                    for title, arm in (
+                        ("SGD", "sgd"),
+                        ("SGD, wrapped", "robust_sgd"),
+                        ("Adam", "adam"),
+                        ("Adam, wrapped", "robust_adam"),
+                        ("paper's `ct_sgd`", "ct_sgd"),
+                        ("SGD, tuned", tuned[0] if tuned else ""),
+                    )
+                },
+            }
+        )
+    runs = " or ".join(map(str, sorted(seeds)))
+    return (
+        f"{tables.markdown(rows)}\n\n"
+        f"Epochs to the target, mean of {runs} seeds. ∞: a seed never got there; in "
+        "brackets the best accuracy. The target is 5 % below the best test accuracy of "
+        "all optimizers, also those of the full tables. Learning rates: SGD 0.01, Adam "
+        "0.001; tuned: the best of a search on validation data."
+    )
 
 
-def digits() -> str:
-    """The comparison on digits, in short."""
-    found = _digits()
+def _epochs(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return tables.NOTHING
+    if math.isinf(row["epochs_to_cutoff"]):
+        return f"∞ ({100 * row['best']:.1f} %)"
+    return f"{row['epochs_to_cutoff']:.1f}"
+
+
+def comparison(name: str) -> str:
+    """All arms on a workload."""
+    results = read(f"compare/{name}/results.json")
+    arms = sorted(results["arms"].items(), key=lambda x: _ROLES.index(x[1]["role"]))
+    results = {**results, "arms": dict(arms)}
     rows = [
         {**row, "arm": f"`{row['arm']}`"}
-        for row in tables.brief(tables.comparison(found))
-        if not _VARIANTS.match(row["arm"])
+        for row in tables.brief(tables.comparison(results))
     ]
-    return f"{tables.markdown(rows)}\n\n{tables.caption(found, rows)}"
+    return f"{tables.markdown(rows)}\n\n{tables.caption(results, rows)}"
 
 
-def draw_digits() -> list[pathlib.Path]:
-    """Draws the arms on digits that README speaks of; returns the files."""
-    found = _digits()
-    path = RESULTS / "compare" / found["workload"] / "readme"
-    return plots.plot(found, path, list(filter(_SHOWN.match, found["arms"])))
+def sweep() -> str:
+    """Epochs to the target by learning rate, a table for each backbone."""
+    parts = []
+    for found in _sweeps():
+        name = _TITLES[found["method"]]
+        titles = {
+            "bare": name,
+            "wrapped": f"{name}, wrapped",
+            "control": "sawtooth from 10×",
+            "high control": "sawtooth from 20×",
+            "bare at the end, %": f"{name} at the end, %",
+            "wrapped at the end, %": "wrapped at the end, %",
+            "multiplier": "largest multiplier",
+        }
+        rows = [
+            {titles.get(key, key): row[key] for key in ("learning rate", *titles)}
+            for row in sweeps.rows(found)
+        ]
+        first = found["cells"][0]
+        parts.append(
+            f"{tables.markdown(rows)}\n\n{name} on `{found['workload']}`: epochs to "
+            f"{100 * first['target']:.1f} % test accuracy, mean of "
+            f"{len(found['seeds'])} seeds, {first['epochs']} epochs in all."
+        )
+    parts.append(
+        "∞: not reached. Sawtooth: in every epoch the learning rate falls from 10 or "
+        "20 times the given one to the given one. Largest multiplier: what the wrapper "
+        "multiplied the learning rate by, at most."
+    )
+    return "\n\n".join(parts)
+
+
+_TITLES = {"robust_sgd": "SGD", "robust_adam": "Adam"}
+
+
+def _sweeps() -> list[dict[str, Any]]:
+    """The sweeps of the robust method: SGD first."""
+    return [
+        read(f"sweep/{method}/digits_mlp/sweep.json")
+        for method in _TITLES
+        if (RESULTS / "sweep" / method / "digits_mlp" / "sweep.json").exists()
+    ]
 
 
 def memory() -> str:
     """Bytes per parameter by option."""
-    rows = [{**row, "options": f"`{row['options']}`"} for row in _overhead()["memory"]]
-    return tables.markdown(rows)
+    rows = [
+        {**row, "options": f"`{row['options']}`"}
+        for row in read("overhead.json")["memory"]
+    ]
+    return (
+        f"{tables.markdown(rows)}\n\nState: what the wrapper adds to the optimizer's. "
+        "Temporary: what the compiled step needs at its peak. Parameters are float32 "
+        "unless said."
+    )
 
 
 def steps() -> str:
     """Time of a step, relative to SGD."""
-    sizes = _overhead()["steps"]
+    sizes = read("overhead.json")["steps"]
     names = next(iter(sizes.values()))["milliseconds"]
     rows = [
         {
@@ -80,36 +173,33 @@ def steps() -> str:
         }
         for name in names
     ]
-    ratios = "; ".join(
-        f"at {int(size):,} parameters "
-        f"{entry['against the slowest of adan and prodigy']:.2f}× the slower of adan "
-        f"and prodigy, and {entry['against the bytes it must move']:.2f}× the time to "
-        "move its bytes once"
-        for size, entry in sizes.items()
+    return (
+        f"{tables.markdown(rows)}\n\nThe optimizer's part of a step alone, without the "
+        "network: medians on a CPU with two cores, other work beside them."
     )
-    return f"{tables.markdown(rows)}\n\n`ct_agd(sgd)` takes {ratios}."
 
 
 def boundary() -> str:
     """Time to close an epoch."""
+    found = read("overhead.json")
     parts = [
         f"{entry['milliseconds']['close_epoch']:.0f} ms for {int(size):,} parameters, "
         f"{entry['times faster']:.0f} times faster than with `jnp.quantile`"
-        for size, entry in _overhead()["boundary"].items()
+        for size, entry in found["boundary"].items()
     ]
-    imports = _overhead()["import_milliseconds"]
+    imports = found["import_milliseconds"]
     return (
-        f"Closing an epoch takes {'; '.join(parts)}. `import ctagd_optax` takes "
-        f"{imports['ctagd_optax']:.0f} ms, `import optax` {imports['optax']:.0f} ms."
+        f"Closing an epoch takes `ct_agd` {'; '.join(parts)}. `import ctagd_optax` "
+        f"takes {imports['ctagd_optax']:.0f} ms, `import optax` "
+        f"{imports['optax']:.0f} ms."
     )
 
 
 def estimators() -> str:
     """Accuracy of the estimators at the paper's momentum, and against the secant."""
-    conditions = json.loads((RESULTS / "estimators.json").read_text())["rows"]
-    rows = [row for row in conditions if row["momentum"] == 0.85]
+    rows = [row for row in read("estimators.json")["rows"] if row["momentum"] == 0.85]
     long = [row for row in rows if row["steps"] >= 100]
-    noisy = [row for row in rows if row["noise"] not in (0, 1797)]
+    noisy = [row for row in long if row["noise"] not in (0, 1797)]
 
     def cell(name: str, problem: str, noise: float) -> str:
         return " / ".join(
@@ -118,26 +208,14 @@ def estimators() -> str:
             if (row["problem"], row["noise"]) == (problem, noise)
         )
 
-    def times(name: str, rows: list[dict]) -> str:
-        ratios = [row["error"]["secant()"] / row["error"][name] for row in rows]
-        enough = sum(ratio >= 3 for ratio in ratios)
-        return (
-            f"{statistics.median(ratios):.1f} ({min(ratios):.1f} to "
-            f"{max(ratios):.1f}), {enough} of {len(ratios)}"
-        )
-
-    def covered(name: str) -> float:
-        return statistics.fmean(
-            row["covered"][name] for row in noisy if row["steps"] >= 100
-        )
-
-    def shrinking(name: str) -> str:
-        changes = [
-            row["error"][f"{name}()"] - row["error"][f"{name}(shrink=False)"]
-            for row in conditions
+    def times(name: str, problems: tuple[str, ...]) -> str:
+        ratios = [
+            row["error"]["secant()"] / row["error"][name]
+            for row in noisy
+            if row["problem"] in problems
         ]
-        smaller, larger = (sum(sign * x > 0.005 for x in changes) for sign in (-1, 1))
-        return f"{smaller} and {larger} (`{name}()`)"
+        low, high = min(ratios), max(ratios)
+        return f"{statistics.median(ratios):.1f} ({low:.1f} to {high:.1f})"
 
     columns = {
         **{
@@ -154,80 +232,49 @@ def estimators() -> str:
         }
         for name in names
     )
-    groups = {
-        f"{title}, {length}": [
-            row
-            for row in noisy
-            if (row["problem"] == "network") == (title == "network")
-            and (row["steps"] >= 100) == (length == "100 or 400 steps")
-        ]
-        for title in ("quadratics", "network")
-        for length in ("100 or 400 steps", "10 steps")
-    }
     against = tables.markdown(
         {
             "estimator": f"`{name}`",
-            **{title: times(name, group) for title, group in groups.items()},
-            "all": times(name, noisy),
-            "within 2 errors": f"{100 * covered(name):.0f} %",
+            "quadratics": times(name, ("quadratic", "settled")),
+            "network": times(name, ("network",)),
+            "within 2 errors": tables.share(
+                statistics.fmean(row["covered"][name] for row in noisy)
+            ),
         }
-        for name in ("instrumental()", "regression()", "same_batch()", "hutchinson()")
+        for name in ("same_batch()", "hutchinson()")
     )
     return (
         f"{table}\n\nMedian |log10(ĥ / h)| of the clamped diagonal after 100 / 400 "
-        "steps of SGD with momentum 0.85: on rotated quadratics, far from the minimum, "
-        "and on a small network's true Hessian. An estimate without evidence counts as "
-        "λ_min = 0.01. How many times smaller the error is than that of `secant()` "
-        "where there is noise, on quadratics far from the minimum and near it: the "
-        "median over the conditions, the range, and in how many of them it is at least "
-        "3. Near the minimum the levels of noise are one experiment in other units, "
-        "but for the secant's ε. *Within 2 errors*: how often the truth is within two "
-        f"standard errors after 100 or 400 steps.\n\n{against}\n\nOf "
-        f"{len(conditions)} conditions of all momenta, to lean on the tensor makes the "
-        f"error smaller and larger, by over 0.005, in {shrinking('instrumental')} and "
-        f"{shrinking('regression')}."
+        "steps of SGD with momentum 0.85; 0 is exact, 1 is off tenfold. No evidence "
+        f"counts as λ_min = 0.01. *{CONTROL.capitalize()}* gives every coordinate the "
+        f"median of all. *{LIMIT.capitalize()}* is the limit of endless steps that "
+        f"follow the noise.\n\n{against}\n\nHow many times smaller the error is than "
+        "that of `secant()` where there is noise: median and range over noise levels "
+        "and lengths. Within 2 errors: how often the truth is within two standard "
+        "errors."
     )
-
-
-def robust() -> str:
-    """Epochs of the robust method, its backbones and controls."""
-    return findings.robust_table(contests.read(RESULTS / "compare"))
 
 
 def testbed_table() -> str:
-    """The testbed's table, and what it says of the paper's."""
-    data, *others = (
-        json.loads((RESULTS / "testbed" / f"{name}.json").read_text())
+    """The testbed's table, and what it says of the paper's claims."""
+    data = read("testbed/table.json")
+    counts = [
+        read(f"testbed/{name}.json")["agreement"].split(" numbers")[0]
         for name in ("table", "table-seed1", "table-seed2")
+    ]
+    return "\n\n".join(
+        [
+            testbed.markdown(data),
+            "Ours, with the paper's numbers in brackets: means ± 95 % intervals over "
+            "the runs that converged. Rate: the best of "
+            f"{data['tuning']['budget']} per setting. With three seeds of landscapes, "
+            f"{', '.join(counts[:-1])} and {counts[-1]} numbers agree with the paper's "
+            "up to chance.",
+            "The paper's claims on the number of steps, and ours against a control "
+            "without curvature, in pairs on the same landscapes:",
+            "\n".join(f"- {claim}" for claim in data["claims"] + data["controls"]),
+        ]
     )
-    paper_mode = json.loads((RESULTS / "testbed" / "table-paper.json").read_text())
-    [inner] = [
-        row["ours"]["steps"]
-        for row in paper_mode["rows"]
-        if (row["optimizer"], row["setting"]) == ("L-BFGS", "stationary")
-    ]
-    seconds, runs = data["seconds"], len(data["rows"]) * data["runs"]
-    seeds = " and ".join(other["agreement"].split(" numbers")[0] for other in others)
-    parts = [
-        "Ours, with the paper's numbers in brackets: means ± 95 % intervals over the "
-        "runs that converged. Every learning rate comes from the same search "
-        f"({data['tuning']['budget']} per setting). After {seconds['compile']:.0f} s "
-        f"of compilation the search takes {seconds['tuning']:.1f} s and all {runs} "
-        f"runs {seconds['runs']:.1f} s, {seconds['runs'] / runs:.4f} s a run; the "
-        "paper has 0.33 to 0.54 s a run.",
-        testbed.markdown(data),
-        data["agreement"],
-        "Take these counts lightly: the intervals are wide, so to agree is easy, and "
-        f"other landscapes change them: with `--seed 1` and `--seed 2`, {seeds} agree.",
-        "The paper's claims on the number of steps, and ours against the control, "
-        "tested in pairs on the same landscapes:",
-        "\n".join(f"- {claim}" for claim in data["claims"] + data["controls"]),
-        "One constant can be read off the paper: with its own L-BFGS, 20 inner "
-        f"iterations a step, we need {inner['mean']:.2f} ± {inner['half']:.2f} steps "
-        "on stationary landscapes, and the paper 51.07 ± 0.13: one step, and a "
-        "patience of fifty.",
-    ]
-    return "\n\n".join(parts)
 
 
 def workload_table() -> str:
@@ -250,46 +297,62 @@ def workload_table() -> str:
         }
         for work in WORKLOADS.values()
     )
-    return tables.markdown(rows, texts=2)
+    return (
+        f"{tables.markdown(rows, texts=2)}\n\n"
+        "Target: the test accuracy to which `train` counts epochs."
+    )
 
 
-def _overhead() -> dict:
-    return json.loads((RESULTS / "overhead.json").read_text())
-
-
-BLOCKS = {
-    "digits": digits,
-    "estimators": estimators,
-    "robust": robust,
+BLOCKS: dict[str, Callable[[], str]] = {
+    "expect": expect,
+    **{f"results-{name}": functools.partial(comparison, name) for name in compared()},
+    "sweep": sweep,
+    "workloads": workload_table,
     "memory": memory,
     "steps": steps,
     "boundary": boundary,
+    "estimators": estimators,
     "testbed": testbed_table,
-    "workloads": workload_table,
 }
+
+_BLOCK = re.compile(r"(<!-- begin (\S+) -->\n)(.*?)(<!-- end \2 -->)", flags=re.DOTALL)
 
 
 def render(text: str) -> str:
-    """The README's text with every generated block made anew."""
-    for name, make in BLOCKS.items():
-        pattern = rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)"
-        if not re.search(pattern, text, flags=re.DOTALL):
-            raise ValueError(f"README.md has no block {name!r}")
-        body = make()
-        text = re.sub(
-            pattern, lambda m, b=body: f"{m[1]}{b}\n{m[2]}", text, flags=re.DOTALL
-        )
-    return text
+    """A page with every block that it has made anew.
+
+    Args:
+      text: the page.
+
+    Returns:
+      The page.
+
+    Raises:
+      ValueError: a block has a name that is not in :data:`BLOCKS`, or no end.
+    """
+
+    def made(found: re.Match) -> str:
+        name = found[2]
+        if name not in BLOCKS:
+            raise ValueError(
+                f"unknown block {name!r}; there are {', '.join(sorted(BLOCKS))}"
+            )
+        return f"{found[1]}{BLOCKS[name]()}\n{found[4]}"
+
+    begun = re.findall(r"<!-- begin (\S+) -->", text)
+    closed = [name for _, name, *_ in _BLOCK.findall(text)]
+    for name in begun:
+        if name not in closed:
+            raise ValueError(f"block {name!r} must end with <!-- end {name} -->")
+    return _BLOCK.sub(made, text)
 
 
 def write() -> None:
-    """Rewrites README.md and RESULTS.md, with their pictures."""
-    for path, text in (
-        (README, render(README.read_text())),
-        (FINDINGS, findings.page(RESULTS)),
-    ):
-        with replacing(path) as temporary:
+    """Rewrites the pages that have blocks, and draws the picture."""
+    texts = {page: page.read_text() for page in PAGES}
+    made = {page: render(text) for page, text in texts.items() if "<!-- begin" in text}
+    for page, text in made.items():
+        with replacing(page) as temporary:
             temporary.write_text(text)
-        print(f"Wrote {path.relative_to(ROOT)}")
-    for path in (*draw_digits(), *findings.draw_profile(RESULTS)):
-        print(f"Wrote {path.relative_to(ROOT)}")
+        print(f"Wrote {page.relative_to(ROOT)}")
+    print(f"Wrote {plots.plot_sweeps(_sweeps(), PICTURE).relative_to(ROOT)}")

@@ -1,8 +1,8 @@
 """A method against its backbone over learning rates and lengths of an epoch.
 
-A wrapper that finds its own step length must not lose where the backbone's learning
-rate is already right, or too high. So each cell of the sweep has its own levels, the
-accuracies at which the bare backbone ends there, and counts the epochs to them.
+A wrapper that finds its own step length must help where the learning rate is too low,
+and must not lose where it is right, or too high. So all learning rates have one target:
+5 % below the best accuracy of all runs with the same batch size.
 """
 
 import math
@@ -17,57 +17,30 @@ from benchmarks import curves, experiments, optimizers, tables
 from benchmarks.files import write_json
 from benchmarks.workloads import workload
 
-CONTROLS = ("control", "high control", "low control")
-
-# A run that gets less than this right is broken, where its backbone's is not.
-BROKEN = 0.5
-
-# What changes the backbone's learning rate by nothing that matters: runs part by
-# rounding, as far as training is chaotic, and so show what chance does.
-NOTHING_MUCH = 1.001
-
-
-def high_control(spec: str, control: str) -> str:
-    """The sawtooth that starts every epoch at the largest multiplier of a method.
-
-    Examples:
-      >>> from benchmarks import sweeps
-      >>> sweeps.high_control("robust_sgd:multiplier_max=30", "sawtooth_control")
-      'sawtooth_control:peak=30'
-    """
-    peak = optimizers.arm(spec).options["multiplier_max"]
-    return optimizers.arm(f"{control}:peak={peak:g}").name
-
-
-def low_control(spec: str, control: str) -> str:
-    """The sawtooth from the backbone's rate down to the floor of a method.
-
-    Examples:
-      >>> from benchmarks import sweeps
-      >>> sweeps.low_control("robust_sgd:floor=0.1", "sawtooth_control")
-      'sawtooth_control:floor=0.1,peak=1'
-    """
-    floor = optimizers.arm(spec).options["floor"]
-    return optimizers.arm(f"{control}:floor={floor:g},peak=1").name
+# The titles of the arms of a cell.
+TITLES = {
+    "backbone": "bare",
+    "method": "wrapped",
+    "control": "control",
+    "high control": "high control",
+}
 
 
 def arms(spec: str, factors: Sequence[float]) -> list[dict[str, str]]:
-    """The arms of each learning rate: backbone, controls, method and chance.
+    """The arms of each learning rate: backbone, method and controls.
 
     Args:
       spec: the method, an arm with a backbone and a control.
       factors: what the backbone's learning rate is multiplied by.
 
     Returns:
-      For each factor, names of arms by what they are. "chance" is the backbone with a
-      learning rate that is a thousandth larger. Robust methods have a "high control",
-      which starts where they may end up, and those with a floor a "low control", which
-      always falls to it.
+      For each factor, names of arms by what they are. Robust methods have a "high
+      control", too: the sawtooth that starts every epoch at their largest multiplier.
 
     Examples:
       >>> from benchmarks import sweeps
-      >>> sweeps.arms("robust_sgd", [10.0])[0]["backbone"]
-      'sgd@0.1'
+      >>> sweeps.arms("robust_sgd", [10.0])[0]["high control"]
+      'sawtooth_control@0.1:peak=20'
     """
     if "@" in spec:
         raise ValueError(
@@ -81,24 +54,19 @@ def arms(spec: str, factors: Sequence[float]) -> list[dict[str, str]]:
         )
     names = {
         "backbone": curves.BACKBONES[kind],
-        "control": curves.CONTROLS[kind],
         "method": spec,
+        "control": curves.CONTROLS[kind],
     }
     if kind.startswith("robust_"):
-        names["high control"] = high_control(spec, names["control"])
-        if optimizers.arm(spec).options["floor"] != 1:
-            names["low control"] = low_control(spec, names["control"])
+        peak = optimizers.arm(spec).options["multiplier_max"]
+        names["high control"] = f"{names['control']}:peak={peak:g}"
 
     def at(name: str, factor: float) -> str:
         rate = optimizers.arm(name).options["learning_rate"] * factor
         return optimizers.at_rate(name, rate)
 
     return [
-        {
-            **{what: at(name, factor) for what, name in names.items()},
-            "chance": at(names["backbone"], NOTHING_MUCH * factor),
-        }
-        for factor in factors
+        {what: at(name, factor) for what, name in names.items()} for factor in factors
     ]
 
 
@@ -160,209 +128,82 @@ def cell(results: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
     """What came out at one learning rate and length of an epoch.
 
     Args:
-      results: a comparison that has the arms.
+      results: the comparison of all learning rates, which sets the target.
       names: the arms by what they are, as :func:`arms` gives them.
 
     Returns:
-      For each arm the epochs that each seed needs to where the bare backbone ends with
-      that seed (None: never, or the run diverged), or None if a run of the backbone
-      diverged; the accuracies with which its runs end, None for one that diverged; and
-      how many did. Of the method also the smallest and the largest m = 1/γ of each run.
+      The setting; for each arm the epochs that each seed needs to the target (None:
+      never, or the run diverged), the accuracies with which its runs end (None: it
+      diverged) and how many diverged; and the largest multiplier of the method.
     """
+    target = curves.cutoff(results)
     runs = {what: results["arms"][arm]["runs"] for what, arm in names.items()}
-    broken = {
-        what: sum(run["failed_step"] is not None for run in each)
-        for what, each in runs.items()
-    }
 
-    def reached(each: list[dict[str, Any]]) -> list[int | None] | None:
-        if broken["backbone"]:
-            return None
-        counts = curves.epochs_to_ends(each, runs["backbone"])
-        return [
-            int(count) if math.isfinite(count) and run["failed_step"] is None else None
-            for run, count in zip(each, counts, strict=True)
-        ]
+    def reached(run: dict[str, Any]) -> int | None:
+        epochs = curves.epochs_to(target, run["accuracy"])
+        arrived = math.isfinite(epochs) and run["failed_step"] is None
+        return int(epochs) if arrived else None
 
     def end(run: dict[str, Any]) -> float | None:
         return run["accuracy"][-1] if run["failed_step"] is None else None
 
+    gammas = [gamma for run in runs["method"] for gamma in run["gamma_min"] or ()]
     return {
         "steps_per_epoch": results["steps_per_epoch"],
         "epochs": results["epochs"],
+        "target": target,
+        "learning_rate": optimizers.arm(names["backbone"]).options["learning_rate"],
         "arms": names,
-        "reached": {what: reached(each) for what, each in runs.items()},
-        "ends": {what: [end(run) for run in each] for what, each in runs.items()},
-        "diverged": broken,
-        "multipliers": [
-            [
-                1 / max(run["gamma_max"] or (), default=1.0),
-                1 / min(run["gamma_min"] or (), default=1.0),
-            ]
-            for run in runs["method"]
-        ],
+        "reached": {what: list(map(reached, each)) for what, each in runs.items()},
+        "ends": {what: list(map(end, each)) for what, each in runs.items()},
+        "diverged": {
+            what: sum(run["failed_step"] is not None for run in each)
+            for what, each in runs.items()
+        },
+        "largest_multiplier": 1 / min(gammas, default=1.0),
     }
 
 
-def _has_moved(one: dict[str, Any]) -> bool:
-    return any(not math.isclose(m, 1) for pair in one["multipliers"] for m in pair)
+def epochs(one: dict[str, Any], what: str) -> float:
+    """Mean epochs of an arm to the target; ∞ where a seed never gets there."""
+    counts = one["reached"][what]
+    return math.inf if None in counts else statistics.fmean(counts)
 
 
-def moved(found: dict[str, Any]) -> dict[str, Any]:
-    """The sweep without the cells in which no run's multiplier m ever left 1."""
-    return {**found, "cells": list(filter(_has_moved, found["cells"]))}
-
-
-def held(found: dict[str, Any]) -> dict[str, Any]:
-    """The cells of the sweep in which no run's multiplier m ever left 1."""
-    return {**found, "cells": [x for x in found["cells"] if not _has_moved(x)]}
-
-
-def beside(found: dict[str, Any], other: dict[str, Any], name: str) -> dict[str, Any]:
-    """The sweep, with the method of another as one more arm of each cell.
-
-    Args:
-      found: the sweep.
-      other: a sweep around the same backbone, of at least the same cells.
-      name: what its method is to be called.
-
-    Returns:
-      The cells of the first, of which only the epochs to the backbone's end have it.
-    """
-
-    def key(one: dict[str, Any]) -> tuple[int, str]:
-        return one["steps_per_epoch"], one["arms"]["backbone"]
-
-    methods = {key(one): one["reached"]["method"] for one in other["cells"]}
-    cells = [
-        {**one, "reached": {**one["reached"], name: methods[key(one)]}}
-        for one in found["cells"]
-    ]
-    return {**found, "cells": cells}
-
-
-def ratios(
-    found: dict[str, Any], what: str = "method", over: str = "backbone"
-) -> list[float]:
-    """Mean epochs of one arm over those of another, in the cells that one arrives in.
-
-    Args:
-      found: the sweep.
-      what: whose epochs.
-      over: over whose.
-
-    Returns:
-      A ratio a cell, 0 where only the first arrives with all seeds, ∞ where only the
-      second does. Cells in which neither does, or the backbone diverges, are left out.
-
-    Examples:
-      >>> from benchmarks import sweeps
-      >>> cells = [{"method": [2, 4], "backbone": [8, 4]}, {"method": [1, None]}]
-      >>> cells[1]["backbone"] = [9, 9]
-      >>> sweeps.ratios({"cells": [{"reached": cell} for cell in cells]})
-      [0.5, inf]
-    """
-    pairs = [
-        [_mean(cell["reached"][name]) for name in (what, over)]
-        for cell in found["cells"]
-    ]
-    return [
-        0.0 if math.isinf(theirs) else ours / theirs
-        for ours, theirs in pairs
-        if min(ours, theirs) < math.inf
-    ]
-
-
-def by_seed(
-    found: dict[str, Any], what: str = "method", over: str = "backbone"
-) -> list[list[tuple[float, float]]]:
-    """For each cell, the epochs of two arms seed by seed, ∞ where one never arrives."""
-    return [
-        [
-            (math.inf if own is None else own, math.inf if theirs is None else theirs)
-            for own, theirs in zip(
-                cell["reached"][what], cell["reached"][over], strict=True
-            )
-        ]
-        for cell in found["cells"]
-        if cell["reached"][what] is not None
-    ]
-
-
-def has(found: dict[str, Any], what: str) -> bool:
-    """Whether every cell has an arm."""
-    return all(what in cell["arms"] for cell in found["cells"])
-
-
-def broken(found: dict[str, Any], what: str) -> int:
-    """Runs of an arm that broke, by loss or by accuracy, where the backbone's did not.
-
-    Examples:
-      >>> from benchmarks import sweeps
-      >>> ends = {"backbone": [0.9, 0.9, 0.1], "method": [0.8, None, 0.05]}
-      >>> sweeps.broken({"cells": [{"ends": ends}]}, "method")
-      1
-    """
-
-    def is_broken(end: float | None) -> bool:
-        return end is None or end < BROKEN
-
-    return sum(
-        is_broken(own) and not is_broken(bare)
-        for cell in found["cells"]
-        for own, bare in zip(cell["ends"][what], cell["ends"]["backbone"], strict=True)
-    )
-
-
-def _mean(counts: list[int | None] | None) -> float:
-    if counts is None or None in counts:
-        return math.inf
-    return statistics.fmean(counts)
-
-
-def loss_at_end(one: dict[str, Any]) -> float:
-    """By how much a method's mean accuracy ends below its backbone's, in a cell.
-
-    A run that diverged ends at 0.
-    """
-    ours, theirs = (
-        statistics.fmean(x or 0.0 for x in one["ends"][what])
-        for what in ("method", "backbone")
-    )
-    return theirs - ours
+def accuracy(one: dict[str, Any], what: str) -> float | None:
+    """Mean accuracy of an arm at the end; None where a run diverged."""
+    ends = one["ends"][what]
+    return None if None in ends else statistics.fmean(ends)
 
 
 def rows(found: dict[str, Any]) -> list[dict[str, str]]:
-    """The rows of the table of a sweep."""
+    """The rows of the table of a sweep: epochs to the target, and final accuracies."""
 
-    def epochs(one: dict[str, Any], what: str) -> str:
-        if one["diverged"][what]:
-            return f"diverged ({one['diverged'][what]} of {len(found['seeds'])})"
-        counts = one["reached"][what]
-        if counts is None:
-            return tables.NOTHING
-        missed = counts.count(None)
-        if missed:
-            return f"∞ ({missed} of {len(counts)} missed)"
-        return f"{statistics.fmean(counts):.1f}"
+    def to_target(one: dict[str, Any], what: str) -> str:
+        mean, seeds = epochs(one, what), len(one["reached"][what])
+        if math.isfinite(mean):
+            return f"{mean:.1f}"
+        if one["diverged"][what] == seeds:
+            return "diverged"
+        missed = one["reached"][what].count(None)
+        return "∞" if missed == seeds else f"∞ ({missed} of {seeds} missed)"
 
-    def end(values: list[float | None]) -> str:
-        known = [value for value in values if value is not None]
-        mean = statistics.fmean(known) if len(known) == len(values) else None
-        return tables.NOTHING if mean is None else f"{100 * mean:.1f}"
+    def end(one: dict[str, Any], what: str) -> str:
+        value = accuracy(one, what)
+        return tables.NOTHING if value is None else f"{100 * value:.1f}"
 
     return [
         {
+            "learning rate": f"{one['learning_rate']:g}",
             "steps an epoch": str(one["steps_per_epoch"]),
-            "backbone": f"`{one['arms']['backbone']}`",
-            "its end, %": end(one["ends"]["backbone"]),
-            "method's end, %": end(one["ends"]["method"]),
-            "its largest m": f"{max(largest for _, largest in one['multipliers']):.1f}",
             **{
-                f"epochs to it: {what}": epochs(one, what)
-                for what in ("backbone", *CONTROLS, "method", "chance")
-                if what in one["reached"]
+                title: to_target(one, what)
+                for what, title in TITLES.items()
+                if what in one["arms"]
             },
+            "bare at the end, %": end(one, "backbone"),
+            "wrapped at the end, %": end(one, "method"),
+            "multiplier": f"{one['largest_multiplier']:.3g}",
         }
         for one in found["cells"]
     ]

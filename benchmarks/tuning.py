@@ -26,7 +26,8 @@ _PRIMES = (2, 3, 5, 7)
 
 def search_space(name: str) -> dict[str, dict[str, Any]]:
     """The options that are searched for an arm, with their ranges."""
-    path = SPACES / f"{name}.json"
+    # Arms that differ by other defaults alone share a space.
+    path = SPACES / f"{name.removesuffix('_appendix')}.json"
     if not path.exists():
         known = ", ".join(sorted(p.stem for p in SPACES.glob("*.json")))
         raise ValueError(f"no search space for {name!r}; there are {known}")
