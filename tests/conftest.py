@@ -2,7 +2,10 @@
 
 import os
 
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+# Most of the time goes into compiling small programs, so they are not optimized.
+os.environ["XLA_FLAGS"] = (
+    "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
+)
 
 import hypothesis
 import jax

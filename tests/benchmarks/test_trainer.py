@@ -65,7 +65,7 @@ def environment(compiled, devices):
     """For a process of its own."""
     return {
         **os.environ,
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "XLA_FLAGS": os.environ["XLA_FLAGS"].replace("count=8", f"count={devices}"),
         "JAX_COMPILATION_CACHE_DIR": str(compiled),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
