@@ -108,15 +108,30 @@ def check_schedule(name: str, schedule: Any) -> None:
             f"{name} must be a function of the step count with values up to 1, such "
             f"as optax.cosine_decay_schedule(1.0, 1000), got {schedule!r:.60}"
         )
-    check_number(name, schedule, 0)
+    rate = concrete(name, schedule)
+    if isinstance(schedule, bool) or (rate is not None and not 0 <= rate <= 1):
+        raise ValueError(
+            f"{name} is relative to the backbone's learning rate: at least 0, and 1 "
+            f"at its peak; got {schedule}"
+        )
 
 
 def check_extra_args(extra_args: Mapping[str, Any]) -> None:
     """Checks that no extra argument of update is a misspelt ``epoch_end``."""
-    for name in difflib.get_close_matches("epoch_end", extra_args, cutoff=0.75):
+    close = difflib.get_close_matches("epoch_end", extra_args, cutoff=0.75)
+    ends = "end", "finish", "last", "close", "done"
+    close += [x for x in extra_args if "epoch" in x and any(end in x for end in ends)]
+    for name in close:
         raise TypeError(f"update has no argument {name!r}; did you mean epoch_end?")
-    if "end_epoch" in extra_args:
-        raise TypeError("update has no argument 'end_epoch'; did you mean epoch_end?")
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Checks that an argument is one boolean, or None."""
+    dtype = getattr(value, "dtype", None)
+    if value is None or isinstance(value, bool):
+        return
+    if dtype != jnp.bool_ or np.shape(value):
+        raise TypeError(f"{name} must be one boolean, got {value!r:.60}")
 
 
 def check_params(params: optax.Params) -> None:
@@ -184,7 +199,11 @@ def check_update(
             f"{state.gamma.shape[0]} tensors, params has {structures[1].num_leaves}"
         )
     evidence, memory, _ = jax.eval_shape(method.init, params)
-    if jax.tree.structure(evidence) != jax.tree.structure(state.evidence):
+    shapes = (
+        jax.tree.map(lambda leaf: leaf.shape, (x, y))
+        for x, y in ((evidence, memory), (state.evidence, state.memory))
+    )
+    if len({str(tree) for tree in shapes}) > 1:
         raise TypeError(
             f"state must come from this optimizer's init: {method.name} got a state "
             "of another method, or one made with other options"
@@ -198,8 +217,8 @@ def check_update(
             "params must have the dtypes that the state was made for, got "
             f"{_names(given)} for {_names(kept)}; "
             + (
-                "gradients and params are swapped: call update(gradients, state, "
-                "params)"
+                "cast them, or gradients and params are swapped: call "
+                "update(gradients, state, params)"
                 if kept == [g.dtype for g in jax.tree.leaves(gradients)]
                 else "cast them, or make a new state with init"
             )

@@ -217,8 +217,8 @@ def ct_agd(
     the estimator.
 
     All defaults but the clamp are the paper's. Its appendix has ``curvature_min=1e-2,
-    curvature_max=1e2`` and its ablation calls the intervals equal; in our runs the
-    appendix's stops most networks from learning, so the narrow interval is the default.
+    curvature_max=1e2`` and its ablation calls the intervals equal. In our runs they are
+    not: with the appendix's, networks end below their backbone, or do not learn.
     A tensor without any evidence in an epoch has :math:`\gamma = 1` and no correction.
 
     Args:
@@ -270,7 +270,7 @@ def ct_agd(
 
     .. note::
       Under ``jax.vmap`` a ``lax.cond`` whose predicate is batched runs both branches at
-      every step. Keep ``epoch`` and ``epoch_step`` unbatched, as the README shows.
+      every step. Keep ``epoch`` and ``epoch_step`` unbatched.
     """
     if estimator is None:
         estimator = secant()

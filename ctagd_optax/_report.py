@@ -52,6 +52,7 @@ class RobustRow(NamedTuple):
       signal: N / SE.
       held: P / D.
       trend: 1 where the epoch clearly descended, -1 where it ascended.
+      threshold: the step length below which the multiplier grew.
       gradient_square: mean of ‖g‖² of all tensors.
       settled: 1 once an epoch clearly descended or ascended.
       left_out: samples left out because the gradient was not finite.
@@ -66,6 +67,7 @@ class RobustRow(NamedTuple):
     signal: float
     held: float
     trend: float
+    threshold: float
     gradient_square: float
     settled: float
     left_out: int
@@ -92,17 +94,31 @@ class CurvatureReport(list[CurvatureRow | RobustRow]):
 
     Attributes:
       sentences: what the method did and why.
+      closed: whether an epoch has been closed, so that there are figures.
     """
 
-    def __init__(self, rows: Sequence[CurvatureRow | RobustRow], sentences: list[str]):
+    def __init__(
+        self,
+        rows: Sequence[CurvatureRow | RobustRow],
+        sentences: list[str],
+        closed: bool,
+    ):
         super().__init__(rows)
         self.sentences = sentences
+        self.closed = closed
 
     def __str__(self) -> str:
+        robust = any(isinstance(row, RobustRow) for row in self)
+        hidden = {"gamma"} if robust else set()  # 1/m says nothing more
         shown = [name for row in self[:1] for name in row._fields if name in _COLUMNS]
+        shown = [name for name in shown if name not in hidden]
+
+        def written(name: str, value: Any) -> str:
+            known = self.closed or name in ("multiplier", "gamma")
+            return _COLUMNS[name][1].format(value) if known else "–"
+
         figures = [
-            tuple(_COLUMNS[name][1].format(getattr(row, name)) for name in shown)
-            for row in self
+            tuple(written(name, getattr(row, name)) for name in shown) for row in self
         ]
         names = [(row.path, "×".join(map(str, row.shape)) or "scalar") for row in self]
         if len(self) > 1 and len(set(figures)) == 1:
@@ -144,12 +160,16 @@ def curvature_report(state: optax.OptState, params: optax.Params) -> CurvatureRe
       ...     updates, state = opt.update(params, state, params)
       ...     params = optax.apply_updates(params, updates)
       >>> print(ctagd_optax.curvature_report(state, params))  # doctest: +ELLIPSIS
-      robust_ct_agd, epoch 1, step 10 of 20: learning rate × 17.1 of 20 allowed.
-      Steps are at most 0.0... of a Newton step, so the learning rate may grow.
-      tensor  shape     rate ×  γ  q⁺  q⁻  N/SE   P/D  out
-      ────────────────────────────────────────────────────
-      all 2   8 in all    17.1  1   0   0   0.0  0.00    0
+      robust_ct_agd, epoch 1, step 10 of 20: multiplier 17.1 of 20 allowed.
+      So far, steps at multiplier 1 are at most 0.0... Newton steps long: it grows.
+      tensor  shape     rate ×  q⁺  q⁻  N/SE  P/D  out
+      ────────────────────────────────────────────────
+      all 2   8 in all    17.1   –   –     –    –    –
     """
+    if any(map(_is_ours, jax.tree.leaves(params, is_leaf=_is_ours))):
+        raise TypeError(
+            "the arguments are swapped: call curvature_report(state, params)"
+        )
     inner = _find(state)
     if any(isinstance(x, Tracer) for x in jax.tree.leaves(inner)):
         raise TypeError(
@@ -186,7 +206,7 @@ def curvature_report(state: optax.OptState, params: optax.Params) -> CurvatureRe
         for (path, tensor), row in zip(tensors, figures, strict=True)
     ]
     said = _robust_sentences if robust else _literal_sentences
-    return CurvatureReport(rows, said(inner, rows))
+    return CurvatureReport(rows, said(inner, rows), _column(inner.epoch) > 0)
 
 
 def learning_rate_multiplier(state: optax.OptState) -> jax.Array:
@@ -206,14 +226,17 @@ def learning_rate_multiplier(state: optax.OptState) -> jax.Array:
     Examples:
       >>> import jax.numpy as jnp
       >>> import ctagd_optax, optax
-      >>> opt = optax.chain(
-      ...     optax.clip_by_global_norm(1.0),
-      ...     ctagd_optax.robust_ct_agd(optax.adamw(1e-3), steps_per_epoch=20),
+      >>> opt = optax.MultiSteps(
+      ...     ctagd_optax.robust_ct_agd(optax.adamw(1e-3), steps_per_epoch=20), 4
       ... )
       >>> print(ctagd_optax.learning_rate_multiplier(opt.init(jnp.ones(3))))
       [1.]
     """
     return _array(_find(state).multiplier)
+
+
+def _is_ours(node: Any) -> bool:
+    return isinstance(node, CTAGDState)
 
 
 def _find(state: Any) -> CTAGDState:
@@ -255,50 +278,60 @@ def _column(field: Any) -> Any:
     return np.asarray(_array(field)).tolist()
 
 
-def _opening(name: str, state: CTAGDState, rows: Sequence[Any], most: str) -> str:
-    """Where the run is, and what the learning rate is multiplied by."""
-    epoch, step, length, count = (
+def _opening(name: str, state: CTAGDState) -> tuple[str, bool]:
+    """Where the run is, and whether an epoch was closed by the last step."""
+    epoch, step, length = (
         _column(getattr(state, field))
-        for field in ("epoch", "epoch_step", "epoch_length", "step_count")
+        for field in ("epoch", "epoch_step", "epoch_length")
     )
-    if count == 0:
-        return f"{name}: no step has been taken yet."
-    if step == 0:  # the epoch was closed by the last step
-        where = f"{epoch} epoch{'s' if epoch > 1 else ''} done: the next starts at"
-        rates = [1 / row.gamma for row in rows] or [1.0]
-    else:
-        where = f"epoch {epoch + 1}, step {step} of {length}:"
-        rates = [row.multiplier for row in rows] or [1.0]
-    low, high = f"{min(rates):.3g}", f"{max(rates):.3g}"
-    rate = high if low == high else f"{low} to {high}"
-    return f"{name}, {where} learning rate × {rate}{most}."
+    if step:
+        return f"{name}, epoch {epoch + 1}, step {step} of {length}:", False
+    return f"{name}, {epoch} epoch{'s' if epoch > 1 else ''} done:", True
+
+
+def _range(values: Sequence[float], form: str = ".3g") -> str:
+    low, high = format(min(values), form), format(max(values), form)
+    return high if low == high else f"{low} to {high}"
 
 
 def _robust_sentences(state: CTAGDState, rows: Sequence[Any]) -> list[str]:
+    if _column(state.step_count) == 0 or not rows:
+        return ["robust_ct_agd: no step has been taken yet."]
     *_, confidence, _, allowed = _column(state.evidence.settings)
-    most = f" of {allowed:g} allowed"
-    said = [_opening("robust_ct_agd", state, rows, most)]
-    if _column(state.step_count) == 0:
-        return said
-    if _column(state.epoch) == 0:  # it follows the evidence step by step
+    where, closed = _opening("robust_ct_agd", state)
+    if closed:
+        said = [f"{where} the next starts at multiplier "]
+        multipliers = [1 / row.gamma for row in rows]
+    else:
+        said = [f"{where} multiplier "]
+        multipliers = _column(state.memory.last_multiplier)
+    said[0] += f"{_range(multipliers)} of {allowed:g} allowed"
+    relative_rate = _column(state.memory.last_schedules)[0]
+    scheduled = not closed and relative_rate != 1
+    said[0] += f", schedule {relative_rate:.3g}." if scheduled else "."
+    first = _column(state.epoch) == 0
+    if first:  # it follows the evidence step by step
         sums = MotionSums(*(jnp.asarray(_array(x)) for x in state.evidence.sums))
-        judged = step_length(sums, jnp.float32(1), confidence)
-        threshold = Rule().early_target
+        high, low, trend = step_length(sums, jnp.float32(1), confidence)
+        judged = high, low, trend, jnp.full_like(high, Rule().early_target)
     else:
         info = state.info
-        judged = (_array(x) for x in (info.step_high, info.step_low, info.trend))
-        first = _column(state.epoch) == 1
-        threshold = Rule().first_threshold if first else Rule().threshold
-    reasons: dict[str, int] = {}
-    for high, low, trend in zip(*(np.asarray(x).tolist() for x in judged), strict=True):
-        reason = _reason(high, low, trend, threshold)
-        reasons[reason] = reasons.get(reason, 0) + 1
-    if len(reasons) == 1:
-        said += reasons
-    else:
-        said += [f"{count} tensors: {reason}" for reason, count in reasons.items()]
-    largest = max((max(row.multiplier, 1 / row.gamma) for row in rows), default=0)
-    if largest >= 0.999 * allowed > 1:
+        fields = info.step_high, info.step_low, info.trend, info.threshold
+        judged = (_array(x) for x in fields)
+    groups: dict[str, tuple[list[float], list[str]]] = {}
+    figures = zip(*(np.asarray(x).tolist() for x in judged), strict=True)
+    for row, figure in zip(rows, figures, strict=False):
+        reason, value = _reason(*figure, first=first)
+        values, paths = groups.setdefault(reason, ([], []))
+        values.append(value)
+        paths.append(row.path)
+    for reason, (values, paths) in groups.items():
+        text = reason.format(_range(values, ".2g"))
+        if len(groups) > 1:
+            names = ", ".join(paths[:3]) + (", …" if len(paths) > 3 else "")
+            text = f"{len(paths)} of {len(rows)} tensors ({names}): {text}"
+        said.append(text)
+    if min(multipliers) >= 0.999 * allowed > 1:
         said.append(
             "It is at the largest multiplier allowed: raise the backbone's learning "
             "rate, or multiplier_max."
@@ -306,47 +339,53 @@ def _robust_sentences(state: CTAGDState, rows: Sequence[Any]) -> list[str]:
     return said
 
 
-def _reason(high: float, low: float, trend: float, threshold: float) -> str:
-    """Why the multiplier goes where it goes, and what to do if it goes nowhere."""
+def _reason(
+    high: float, low: float, trend: float, threshold: float, *, first: bool
+) -> tuple[str, float]:
+    """Why the multiplier is what it is, and what to do if it does nothing."""
+    when = (
+        "So far, steps at multiplier 1 are" if first else "In the last epoch steps were"
+    )
     if not np.isfinite(low):
         return (
             "Nothing is measured yet, so it is at most 1. It takes four steps in an "
             "epoch, with parameters that move."
-        )
+        ), 0.0
     if high < 0:
         return (
             "The steps go uphill by their own gradients, so it is at most 1. Check "
             "the sign of the learning rate."
-        )
+        ), 0.0
     if trend > 0 and high < threshold:
-        return (
-            f"Steps are at most {high:.2g} of a Newton step, so the learning rate may "
-            "grow."
-        )
+        grows = "it grows." if first else "it grew, as far as allowed."
+        return f"{when} at most {{}} Newton steps long: {grows}", high
     if low > 1:
-        return (
-            f"Steps are at least {low:.2g} times as long as a Newton step, so the "
-            "learning rate shrinks."
-        )
+        shrinks = "it is 1 for now." if first else "it shrank."
+        return f"{when} at least {{}} Newton steps long: {shrinks}", low
     if trend < 0:
         return (
             "The loss rises along the last step: gradient noise dominates, or the "
-            "learning rate is high. The multiplier falls slowly to 1; if it is 1, try "
-            "a larger batch or your own schedule."
-        )
+            "learning rate is high. "
+            + ("It is 1 for now." if first else "Above 1 it falls by a tenth an epoch.")
+            + " If it stays at 1, try a larger batch or another learning rate."
+        ), 0.0
     if trend == 0:
         return (
-            "Gradient noise hides how long steps are, so the multiplier stays. Larger "
-            "batches or a longer steps_per_epoch would tell more."
-        )
-    return (
-        f"Steps are up to {high:.2g} times as long as a Newton step, so the learning "
-        "rate is about right and stays."
-    )
+            "Gradient noise hides how long steps are: "
+            + ("it is 1 for now." if first else "it stays.")
+            + " Larger batches or a longer steps_per_epoch would tell more."
+        ), 0.0
+    about = "it is 1 for now." if first else "about right, so it stays."
+    return f"{when} up to {{}} Newton steps long: {about}", high
 
 
 def _literal_sentences(state: CTAGDState, rows: Sequence[Any]) -> list[str]:
-    said = [_opening("ct_agd", state, rows, "")]
+    if _column(state.step_count) == 0 or not rows:
+        return ["ct_agd: no step has been taken yet."]
+    where, closed = _opening("ct_agd", state)
+    rates = [1 / row.gamma if closed else row.multiplier for row in rows]
+    starts = " the next starts at" if closed else ""
+    said = [f"{where}{starts} learning rate × {_range(rates)}."]
     if _column(state.epoch) == 0:
         return [*said, "γ is 1 until the first epoch has been closed."]
     sizes = [int(np.prod(row.shape)) for row in rows]

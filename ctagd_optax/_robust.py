@@ -1,8 +1,7 @@
 """Our own method on the skeleton of ``_wrapper``: curvature along the motion.
 
-The paper asks for the curvature of every coordinate, which mini-batches cannot answer.
-This method asks for one number, how long a step is in units of a Newton step, and acts
-only where the answer is clear.
+It asks for one number, how long a step is in units of a Newton step, and acts only
+where the answer is clear.
 """
 
 from typing import Any, NamedTuple
@@ -32,7 +31,7 @@ class Rule(NamedTuple):
     """The constants of the rule; each was measured, none needs tuning by a user."""
 
     early_target: float = 0.7  # in the first epoch, of few samples, it aims lower
-    early_growth: float = 1.5  # and may grow by this a step: two samples are soon sure
+    early_growth: float = 1.5  # and grows by this a step at most, as samples come in
     first_threshold: float = 2.0  # the first clear epoch grows from steps below this
     threshold: float = 0.25  # later ones only from these, so that noise does not creep
     growth: float = 3.0  # the largest factor by which they grow
@@ -67,16 +66,16 @@ class MotionSums(NamedTuple):
 class RobustInfo(NamedTuple):
     """What the last closed epoch knew of its step length.
 
-    Vectors with one entry per tensor; all zero until an epoch has been closed.
+    Vectors with one entry per tensor, zero until an epoch has been closed.
 
     Attributes:
       step_high: q⁺, an upper bound of the step length, in units of a Newton step.
       step_low: q⁻, a lower bound.
       signal: N / SE, the curvature over its standard error; 0 without a sample.
-      held: P / D, the descent by the next batch's gradient over that by a step's own;
-        about 1 without noise, near 0 where gradients are mostly noise, below 0 where
-        the loss rises along the last step. 0 without a sample.
+      held: P / D, the descent by the next batch's gradient over that by a step's own:
+        about 1 without noise, 0 in mere noise, below 0 where the loss rises.
       trend: 1 where the epoch clearly descended, -1 where it ascended, else 0.
+      threshold: the step length below which the multiplier grew.
       gradient_square: mean of ‖g‖² over the epoch, of all tensors together.
       settled: 1 once an epoch clearly descended or ascended, 0 before.
       left_out: samples left out of the epoch because the gradient was not finite.
@@ -87,6 +86,7 @@ class RobustInfo(NamedTuple):
     signal: jax.Array
     held: jax.Array
     trend: jax.Array
+    threshold: jax.Array
     gradient_square: jax.Array
     settled: jax.Array
     left_out: jax.Array
@@ -126,8 +126,8 @@ def step_length(
         q^- = m\,\frac{N - c\,\mathrm{SE}}{D}
 
     Noise makes :math:`D` too large, so :math:`q^-` sees only steps that are far too
-    long. After a step of length :math:`q` the gradient is :math:`q - 1` times what it
-    was, against the step: from :math:`m\,O / D > 1` on, that bounds :math:`q^-`, too.
+    long. Where steps go back and forth, :math:`N` tells nothing, but the gradient after
+    a step does: from :math:`m\,O / D > 1` on, :math:`q^-` is :math:`1 + m\,O / D`.
 
     Returns:
       :math:`q^+`, infinite where :math:`P \le 0` and negative where :math:`D < 0`;
@@ -136,9 +136,9 @@ def step_length(
     """
     slack = jnp.asarray(confidence, jnp.float32)
     error = slack * sums.curvature_error
-    known, held = sums.promise != 0, sums.fresh > 0
+    known, descends = sums.promise != 0, sums.fresh > 0
     high = multiplier * (jnp.maximum(sums.curvature, 0) + error)
-    high = jnp.where(held, high / jnp.where(held, sums.fresh, 1), jnp.inf)
+    high = jnp.where(descends, high / jnp.where(descends, sums.fresh, 1), jnp.inf)
     high = jnp.where(sums.promise < 0, -jnp.inf, high)
     scale = multiplier / jnp.where(known, sums.promise, 1)
     low, back = scale * (sums.curvature - error), scale * sums.overlap
@@ -200,11 +200,10 @@ def robust_ct_agd(
         q = m N / P .
 
     :math:`v_{t-2}` shares the noise of neither gradient, so noise biases neither sum.
-    If steps are clearly short, :math:`m` grows; if they are clearly longer than a
-    Newton step, it shrinks; else it stays, and decays slowly to 1 while the loss rises
-    along the last step. In the first epoch :math:`m` follows the evidence step by step.
-    In later ones it falls linearly from :math:`m` to :math:`\min(1, m)`, so each ends
-    at the backbone's own learning rate. Unusually large gradients cut it.
+    If steps are clearly short, :math:`m` grows; if they overshoot, it shrinks; else it
+    stays, and decays slowly to 1 while the loss rises along the last step. In the first
+    epoch :math:`m` follows the evidence step by step. Later it falls linearly in each
+    epoch, from :math:`m` to :math:`\min(1, m)`. Unusually large gradients cut it.
 
     ``update(gradients, state, params)`` needs ``params``, and takes ``epoch_end`` as
     that of :func:`ct_agd` does. The motion is read from ``params``, so transforms that
@@ -220,8 +219,8 @@ def robust_ct_agd(
         multiplier works against its decay.
       target: the step length to grow to, in units of a Newton step.
       confidence: how many standard errors the evidence must be clear by.
-      multiplier_min: the smallest multiplier.
-      multiplier_max: the largest one; it starts at 1 in any case.
+      multiplier_min: the smallest multiplier, at most 1.
+      multiplier_max: the largest one, at least 1, where it starts.
       pooling: "all" tunes all tensors by one multiplier, "tensor" each by its own.
       accumulator_dtype: dtype of the remembered motion; None is float32 for 16-bit
         parameters, else the parameter's. Previous parameters keep theirs.
@@ -248,9 +247,8 @@ def robust_ct_agd(
     checks.check_schedule("schedule", schedule)
     checks.check_number("target", target, 0, above=True)
     checks.check_number("confidence", confidence, 0)
-    checks.check_number("multiplier_min", multiplier_min, 0, above=True)
-    smallest = checks.concrete("multiplier_min", multiplier_min) or 0
-    checks.check_number("multiplier_max", multiplier_max, smallest)
+    checks.check_number("multiplier_min", multiplier_min, 0, 1, above=True)
+    checks.check_number("multiplier_max", multiplier_max, 1)
     settings = Settings(target, confidence, multiplier_min, multiplier_max)
     method = robust_method(settings, pooling, accumulator_dtype)
     return curvature_tuned(backbone, steps_per_epoch, method, schedule)
@@ -294,14 +292,15 @@ def robust_method(
             (state.evidence, state.info, state.gamma, gradients)
         )
         # The first epoch: as far as the evidence so far vouches for.
+        first, (target, _, _, largest) = state.epoch == 0, settings()
+        aim = jnp.minimum(rule.early_target, target)
         high, _, trend = step_length(evidence.sums, jnp.float32(1), options.confidence)
-        longer = (trend > 0) & (high >= 0) & (high < rule.early_target)
-        early = jnp.where(longer, rule.early_target / high, 1)
+        longer = (trend > 0) & (high >= 0) & (high < aim)
+        early = jnp.where(longer, aim / high, 1)
         vouched = rule.early_growth ** (evidence.steps.astype(jnp.float32) - 2)
-        early = jnp.minimum(early, jnp.maximum(jnp.minimum(settings()[3], vouched), 1))
+        early = jnp.minimum(early, jnp.maximum(jnp.minimum(largest, vouched), 1))
         # Later ones: linearly from m to min(1, m).
         later = 1 / gamma - jnp.maximum(1 / gamma - 1, 0) * fraction
-        first = state.epoch == 0
         usual = jnp.where(first, _mean_square(evidence), info.gradient_square)
         size = jnp.sum(per_tensor(square, gradients), keepdims=True)
         return 1 / _cut(jnp.where(first, early, later), size, rule.guard * usual)
@@ -371,7 +370,7 @@ def robust_method(
         evidence, gamma, info = jax.lax.stop_gradient((evidence, gamma, info))
         sums, multiplier = evidence.sums, 1 / gamma
         high, low, trend = step_length(sums, multiplier, options.confidence)
-        # An m that was cut, for too long a step or none, is no start.
+        # An m that has shrunk is no start.
         first = (info.settled == 0) & (multiplier == 1)
         target, _, smallest, largest = settings()
         after = next_multiplier(multiplier, high, low, trend, first, target, rule)
@@ -381,7 +380,8 @@ def robust_method(
         signal = ratio(sums.curvature, sums.curvature_error)
         held = ratio(sums.fresh, sums.promise)
         settled = jnp.maximum(info.settled, jnp.abs(trend))
-        figures = high, low, signal, held, trend, usual, settled
+        threshold = jnp.where(first, jnp.float32(rule.first_threshold), rule.threshold)
+        figures = high, low, signal, held, trend, threshold, usual, settled
         figures = (jnp.broadcast_to(x, gamma.shape) for x in figures)
         return 1 / after, None, RobustInfo(*figures, left_out=step.left_out)
 

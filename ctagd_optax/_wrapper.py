@@ -15,6 +15,7 @@ import optax
 from ctagd_optax._checks import (
     check_backbone,
     check_extra_args,
+    check_flag,
     check_params,
     check_update,
     check_whole,
@@ -185,6 +186,7 @@ def curvature_tuned(
     ) -> tuple[optax.Updates, CTAGDState]:
         gradients = updates
         check_extra_args(extra_args)
+        check_flag("epoch_end", epoch_end)
         if params is None:
             raise ValueError(
                 "params must be given: call update(gradients, state, params), as "

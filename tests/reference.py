@@ -228,9 +228,10 @@ def robust_ct_agd(
         t = len(epoch)
         if k == 0:
             high, _, trend = judge(_motion(epoch, pooling), 1.0)
-            short = (trend > 0) & (high >= 0) & (high < early_target)
+            aim = min(early_target, target)
+            short = (trend > 0) & (high >= 0) & (high < aim)
             with np.errstate(divide="ignore"):
-                m = np.where(short, early_target / high, 1) * np.ones(len(backbones))
+                m = np.where(short, aim / high, 1) * np.ones(len(backbones))
             m = np.minimum(m, max(min(multiplier_max, early_growth ** (t - 2)), 1))
             usual = np.mean([row["square"] for row in epoch]) if epoch else 0.0
         else:
@@ -247,7 +248,8 @@ def robust_ct_agd(
             terms = _motion(epoch, pooling)
             high, low, trend = judge(terms, peak)
             first = (settled == 0) & (peak == 1)
-            longer = (high < np.where(first, first_threshold, threshold)) & (trend > 0)
+            below = np.where(first, first_threshold, threshold)
+            longer = (high < below) & (trend > 0)
             with np.errstate(invalid="ignore", divide="ignore"):
                 shorter = np.where(low > 1, 1 / low, 1)
                 grown = np.minimum(np.where(first, np.inf, growth), target / high)
@@ -271,6 +273,7 @@ def robust_ct_agd(
                     "signal": np.nan_to_num(signal),
                     "held": fresh / np.where(own == 0, 1, own),
                     "trend": trend,
+                    "threshold": below,
                     "settled": settled,
                     "gradient_square": usual,
                 }

@@ -156,7 +156,7 @@ def test_arguments_of_update_that_are_mixed_up():
     with pytest.raises(TypeError, match="the arguments are swapped: call update"):
         opt.update(params, params, state)
     half = problems.params(jnp.bfloat16)
-    with pytest.raises(ValueError, match="gradients and params are swapped"):
+    with pytest.raises(ValueError, match="or gradients and params are swapped"):
         opt.update(params, state, half)
     with pytest.raises(ValueError, match="got bfloat16 for float32; cast them"):
         opt.update(half, state, half)
@@ -165,14 +165,22 @@ def test_arguments_of_update_that_are_mixed_up():
         other.update(params, state, params)
     with pytest.raises(TypeError, match="ct_agd got a state of another method"):
         opt.update(params, other.init(params), params)
+    alone = ctagd_optax.robust_ct_agd(optax.sgd(0.1), 5, pooling="tensor")
+    with pytest.raises(TypeError, match="or one made with other options"):
+        alone.update(params, other.init(params), params)
+    for flag in ("yes", jnp.asarray([True])):
+        with pytest.raises(TypeError, match="epoch_end must be one boolean, got"):
+            opt.update(params, state, params, epoch_end=flag)
 
 
-@pytest.mark.parametrize("name", ["epoch_ends", "end_epoch", "epochend", "epoch_stop"])
+@pytest.mark.parametrize(
+    "name", ["epoch_ends", "end_of_epoch", "epochend", "epoch_finished", "epochs"]
+)
 def test_a_misspelt_epoch_end(name):
     opt = ctagd_optax.ct_sgd(steps_per_epoch=5)
     params = problems.params()
     state = opt.init(params)
-    if name == "epoch_stop":  # it may be the backbone's
+    if name == "epochs":  # it may be the backbone's
         opt.update(params, state, params, **{name: True})
         return
     with pytest.raises(TypeError, match=f"no argument '{name}'; did you mean epoch_en"):

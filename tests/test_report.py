@@ -93,12 +93,13 @@ def robust(gradient, steps, *, rate=1e-3, length=12, **options):
 
 def test_the_robust_method_in_an_open_first_epoch():
     opening, reason, *table = str(robust(lambda n, x: x, 8)).splitlines()
-    assert opening.startswith("robust_ct_agd, epoch 1, step 8 of 12: learning rate × ")
+    assert opening.startswith("robust_ct_agd, epoch 1, step 8 of 12: multiplier ")
     assert opening.endswith(" of 20 allowed.")
-    assert reason.startswith("Steps are at most 0.00")
-    assert reason.endswith("of a Newton step, so the learning rate may grow.")
+    assert reason.startswith("So far, steps at multiplier 1 are at most 0.00")
+    assert reason.endswith("Newton steps long: it grows.")
     assert len(table) == 3  # one row for all, as they are equal
     assert table[2].startswith("all 2   5 in all")
+    assert table[2].split()[-5:] == ["–"] * 5
 
 
 @pytest.mark.parametrize(
@@ -112,9 +113,9 @@ def test_the_robust_method_in_an_open_first_epoch():
             lambda n, x: x,
             24,
             {"multiplier_max": 5.0},
-            "the next starts at learning rate × 5 of 5",
+            "the next starts at multiplier 5 of 5",
         ),
-        (lambda n, x: 2.5 * x, 12, {"rate": 1.0}, "so the learning rate shrinks"),
+        (lambda n, x: 2.5 * x, 12, {"rate": 1.0}, "Newton steps long: it shrank"),
         (lambda n, x: x, 12, {"rate": -1.0}, "Check the sign of the learning rate"),
         (
             lambda n, x: x - x + (-1.0 if n % 4 == 3 else 1.0),
@@ -127,7 +128,7 @@ def test_the_robust_method_in_an_open_first_epoch():
             lambda n, x: 0.5 * x,
             24,
             {"rate": 1.0, "multiplier_max": 1.0},
-            "the learning rate is about right",
+            "about right, so it stays",
         ),
     ],
 )
@@ -142,13 +143,23 @@ def test_tensors_that_are_judged_alone_are_told_apart():
 
     report = robust(gradient, 12, pooling="tensor")
     said = "\n".join(report.sentences)
-    assert "1 tensors: Steps are at least" in said
-    assert "1 tensors: Steps are at most" in said
+    assert "1 of 2 tensors (v): In the last epoch steps were at least" in said
+    assert "1 of 2 tensors (w): In the last epoch steps were at most" in said
     assert len(str(report).splitlines()) == len(report.sentences) + 4
+
+
+def test_a_schedule_is_told_apart_from_the_multiplier(standard_promotion):
+    schedule = optax.linear_schedule(1.0, 0.0, 20)
+    report = robust(lambda n, x: x, 11, schedule=schedule)
+    assert report.sentences[0].endswith(" of 20 allowed, schedule 0.5.")
 
 
 def test_bad_input():
     params, state = trained()
+    with pytest.raises(
+        TypeError, match=r"swapped: call curvature_report\(state, params"
+    ):
+        ctagd_optax.curvature_report(params, state)
     bare = optax.sgd(0.1).init(params)
     for function in (
         lambda state: ctagd_optax.curvature_report(state, params),

@@ -462,6 +462,12 @@ def test_the_first_epoch_follows_its_evidence():
     np.testing.assert_allclose(applied()[10:], 20, rtol=1e-4)
 
 
+def test_the_first_epoch_does_not_pass_the_target():
+    opt = ctagd_optax.robust_ct_agd(optax.sgd(0.01), 40, target=0.05)
+    _, _, applied = descend(opt, lambda x, _: x, jnp.ones(3, jnp.float32), 39)
+    assert 1 < applied.max() * 0.01 / 0.05 * 5 <= 5.01
+
+
 def test_evidence_that_gets_clear_late_in_the_first_epoch():
     """Noise, then none: m is as long as the evidence vouches for, not its limit."""
     rng = np.random.default_rng(0)
@@ -718,11 +724,19 @@ def test_a_step_copies_little():
         ({"steps_per_epoch": "5"}, "steps_per_epoch must be a number, got '5'"),
         ({"steps_per_epoch": 0}, "steps_per_epoch must be a whole number of at least"),
         ({"steps_per_epoch": True}, "steps_per_epoch must be a whole number of at"),
-        ({"multiplier_min": 0.0}, "multiplier_min must be finite and above 0, got 0.0"),
-        ({"multiplier_max": 0.05}, "multiplier_max must be finite and at least 0.1"),
+        (
+            {"multiplier_min": 0.0},
+            "multiplier_min must be above 0 and at most 1, got 0",
+        ),
+        (
+            {"multiplier_min": 2.0},
+            "multiplier_min must be above 0 and at most 1, got 2",
+        ),
+        ({"multiplier_max": 0.05}, "multiplier_max must be finite and at least 1, got"),
         ({"schedule": "cosine"}, "schedule must be a function of the step count"),
         ({"schedule": optax.sgd(0.1)}, "schedule must be a function of the step count"),
-        ({"schedule": -1.0}, "schedule must be finite and at least 0, got -1.0"),
+        ({"schedule": -1.0}, "schedule is relative to the backbone's learning rate"),
+        ({"schedule": 5.0}, "schedule is relative to the backbone's learning rate: at"),
         ({"backbone": 0.1}, "backbone must be an optax.GradientTransformation"),
         ({"accumulator_dtype": jnp.int8}, "accumulator_dtype must be a real floating"),
     ],
