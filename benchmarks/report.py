@@ -72,8 +72,9 @@ def expect() -> str:
         f"{tables.markdown(rows)}\n\n"
         "Epochs to 99 % of the test accuracy at which bare SGD, or bare Adam, ends "
         f"with the same seed; mean of {runs} seeds. ∞: a seed never got there. "
-        "Learning rates: SGD 0.01, Adam 0.001, as in the paper; tuned: the best validation accuracy of 3 to 7 "
-        "learning rates, which can be slower than the default."
+        "Learning rates: SGD 0.01, Adam 0.001, as in the paper; tuned: the best "
+        "validation accuracy of 3 to 7 learning rates, which can be slower than the "
+        "default."
     )
 
 
