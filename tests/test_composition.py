@@ -150,7 +150,7 @@ def test_chain_after_keeps_the_step_length_true():
     _, state = assert_trains(after, steps)
     high = [optax.tree.get(s, "step_high") for s in (found, state)]
     assert (high[0] > 0).all()
-    assert_close(*high, rtol=0.5)
+    assert_close(*high, rtol=0.25)
 
 
 def test_wrapped_before_the_learning_rate():
