@@ -126,8 +126,8 @@ def epoch(
         seen = ctagd_optax.Step(
             epoch=jnp.zeros((), jnp.int32),
             epoch_step=t,
-            finite=jnp.ones((1,), bool),
-            paired=jnp.reshape(t > 0, (1,)),
+            sizes=(jnp.ones(()),),
+            figures=None,
             left_out=jnp.zeros((1,), jnp.int32),
             gradients=gradient,
             params=run.params,

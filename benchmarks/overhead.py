@@ -1,139 +1,225 @@
-"""Measures what CT-AGD costs: time per step, time at the boundary, and memory.
+"""Measures what the methods cost: compiling, steps, the epoch's end, memory.
 
-Usage: python -m benchmarks.overhead [--sizes 1000000 25000000] [--repeats 21]
-           [--out benchmarks/results/overhead.json]
+Usage: python -m benchmarks.overhead [--parts memory compile steps train]
+           [--repeats 15] [--out benchmarks/results/overhead.json]
 
 All arms take turns within one process, and medians are reported, so that a busy machine
-slows every arm alike. What counts is the ratios.
+slows every arm alike. What counts is the ratios. Parts that are not measured keep what
+the file has.
 """
 
 import argparse
+import json
 import pathlib
 import platform
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from rich.console import Console
-from rich.table import Table
 
 import ctagd_optax
+from benchmarks import trainer
 from benchmarks.files import write_json
+from benchmarks.optimizers import arm
+from benchmarks.workloads import workload
 
-STEPS_PER_EPOCH = 10**6  # no boundary among the timed steps
+LONG = 10**6  # steps in an epoch that does not end
+TENSORS = (10, 50, 150, 500)
+SIZES = (10**4, 10**5, 10**6, 10**7, 25 * 10**6, 10**8)
+WORKLOADS = ("cifar10_resnet20", "shakespeare_transformer", "tiny_imagenet_deit_small")
+EPOCH = 391  # steps of CIFAR's epoch at batch 128
 
 OPTIMIZERS: dict[str, Callable[[], optax.GradientTransformation]] = {
-    "sgd, momentum": lambda: optax.sgd(1e-2, momentum=0.85),
+    "sgd": lambda: optax.sgd(1e-2, momentum=0.85),
     "adam": lambda: optax.adam(1e-3),
     "adan": lambda: optax.adan(1e-3),
-    "prodigy": lambda: optax.contrib.prodigy(),
-    "schedule_free_adamw": lambda: optax.contrib.schedule_free_adamw(),
-    "sophia": lambda: optax.contrib.sophia(1e-3),
-    "ct_agd(sgd)": lambda: ctagd_optax.ct_agd(
-        optax.sgd(1e-2, momentum=0.85), STEPS_PER_EPOCH
-    ),
-    "ct_agd(sgd), algorithm, last": lambda: ctagd_optax.ct_agd(
-        optax.sgd(1e-2, momentum=0.85),
-        STEPS_PER_EPOCH,
-        estimator=ctagd_optax.secant("algorithm"),
-        correction_gradient="last",
-    ),
+    "muon": lambda: optax.contrib.muon(1e-3),
+    "ct_agd(sgd)": lambda: ctagd_optax.ct_agd(optax.sgd(1e-2, momentum=0.85), LONG),
     "robust_ct_agd(sgd)": lambda: ctagd_optax.robust_ct_agd(
-        optax.sgd(1e-2, momentum=0.85), STEPS_PER_EPOCH
+        optax.sgd(1e-2, momentum=0.85), LONG
     ),
 }
-# Vectors that ct_agd(sgd) cannot but move in a step: it reads the gradient, and reads
-# and writes the parameters, the momentum and its five vectors.
-MUST_MOVE = 1 + 2 * (1 + 1 + 5)
+OURS = ("ct_agd(sgd)", "robust_ct_agd(sgd)")
 
 
 def make_step(opt: optax.GradientTransformation) -> Callable:
-    """A jitted step that updates parameters and state in place."""
+    """A jitted step in place; its last argument closes the epoch."""
     opt = optax.with_extra_args_support(opt)
 
-    def objective(params):  # for sophia, which takes Hessian-vector products of it
-        return jnp.sum(params**2)
-
-    def step(params, state, grads):
-        updates, state = opt.update(grads, state, params, obj_fn=objective)
+    def step(params, state, grads, closing):
+        updates, state = opt.update(grads, state, params, epoch_end=closing)
         return optax.apply_updates(params, updates), state
 
     return jax.jit(step, donate_argnums=(0, 1))
 
 
-def timed(function: Callable, *args: Any) -> tuple[float, Any]:
-    """Seconds until the result is ready, and the result."""
-    start = time.perf_counter()
-    result = jax.block_until_ready(function(*args))
-    return time.perf_counter() - start, result
+def network(tensors: int, shape: tuple[int, ...] = (32, 32)) -> dict[str, Any]:
+    """Shapes of a network."""
+    return {
+        f"w{n:03d}": jax.ShapeDtypeStruct(shape, jnp.float32) for n in range(tensors)
+    }
 
 
-def time_steps(size: int, repeats: int) -> dict[str, float]:
-    """Median seconds of a step of each optimizer, and of a copy, taking turns."""
-    grads = jnp.full(size, 1e-3, jnp.float32)
+def lowered(make: Callable, params: Any) -> jax.stages.Lowered:
+    """The step for parameters of these shapes."""
+    opt = make()
+    state = jax.eval_shape(opt.init, params)
+    return make_step(opt).lower(params, state, params, jax.ShapeDtypeStruct((), bool))
+
+
+def compile_times(tensors: Sequence[int], repeats: int) -> list[dict[str, Any]]:
+    """Median seconds from calling the step to its program, and the program's size."""
+    rows = []
+    for number in tensors:
+        params = network(number)
+        seconds: dict[str, list[float]] = {name: [] for name in OPTIMIZERS}
+        kernels = {}
+        for _ in range(repeats if number < 200 else 1):
+            for name, make in OPTIMIZERS.items():
+                jax.clear_caches()
+                start = time.perf_counter()
+                program = lowered(make, params).compile()
+                seconds[name].append(time.perf_counter() - start)
+                kernels[name] = program.as_text().count(" fusion(")
+        rows += [
+            {
+                "tensors": number,
+                "optimizer": name,
+                "seconds": round(statistics.median(values), 3),
+                "kernels": kernels[name],
+            }
+            for name, values in seconds.items()
+        ]
+    return rows
+
+
+def _square(size: int) -> tuple[int, int]:
+    rows = next(n for n in range(int(size**0.5), 0, -1) if size % n == 0)
+    return rows, size // rows
+
+
+def step_times(shapes: Any, repeats: int, skip: Sequence[str] = ()) -> dict[str, float]:
+    """Median seconds of a step of each optimizer, and of one that closes an epoch."""
+    grads = jax.tree.map(lambda x: jnp.full(x.shape, 1e-3), shapes)
     arms = {}
     for name, make in OPTIMIZERS.items():
-        opt, params = make(), jnp.ones(size, jnp.float32)
+        if name in skip:
+            continue
+        opt, params = make(), jax.tree.map(jnp.ones_like, grads)
         # A copy: some optimizers keep the parameters themselves, which a donated
         # buffer must not be.
         state = jax.tree.map(jnp.copy, opt.init(params))
         arms[name] = [make_step(opt), params, state]
-    in_place = jax.jit(lambda x: x + 1.0, donate_argnums=0)
-    buffer = jnp.ones(size, jnp.float32)
-
-    seconds: dict[str, list[float]] = {name: [] for name in (*arms, "copy")}
-    for n in range(repeats + 2):
-        for name, arm in arms.items():
-            elapsed, (arm[1], arm[2]) = timed(*arm, grads)
-            seconds[name].append(elapsed)
-        elapsed, buffer = timed(in_place, buffer)
-        seconds["copy"].append(elapsed)
-        if n == 1:  # the first two compile and touch the memory
-            seconds = {name: [] for name in seconds}
+    seconds: dict[str, list[float]] = {}
+    for turn in range(repeats + 2):
+        for name, place in arms.items():
+            for closing in (False, True) if name in OURS else (False,):
+                start = time.perf_counter()
+                place[1], place[2] = jax.block_until_ready(
+                    place[0](place[1], place[2], grads, closing)
+                )
+                elapsed = time.perf_counter() - start
+                if turn > 1:  # the first two compile and touch the memory
+                    label = f"{name}, closing" if closing else name
+                    seconds.setdefault(label, []).append(elapsed)
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
-def time_boundary(size: int, repeats: int) -> dict[str, float]:
-    """Median seconds of closing an epoch, with our quantile and with jnp's."""
-    key = jax.random.key(0)
-    estimate = ctagd_optax.CurvatureEstimate(
-        value=jnp.exp(jax.random.normal(key, (size,))), observed=jnp.ones(size, bool)
-    )
-    vector = jnp.ones(size, jnp.float32)
-
-    def sorting(estimate, gradients, params):
-        curvature = jnp.clip(estimate.value, 1e-2, 1e2)
-        gamma = jnp.quantile(curvature, 0.1)
-        correction = -0.5 * gradients / curvature
-        norms = jnp.linalg.norm(correction), jnp.linalg.norm(params)
-        shares = jnp.mean(curvature > estimate.value), jnp.mean(estimate.observed)
-        return gamma, correction, norms, shares
-
-    arms = {
-        "close_epoch": jax.jit(ctagd_optax.close_epoch),
-        "with jnp.quantile": jax.jit(sorting),
-    }
-    seconds: dict[str, list[float]] = {name: [] for name in arms}
-    for n in range(repeats + 1):
-        for name, arm in arms.items():
-            elapsed, _ = timed(arm, estimate, vector, vector)
-            if n:
-                seconds[name].append(elapsed)
-    return {name: statistics.median(values) for name, values in seconds.items()}
+def steps(sizes: Sequence[int], repeats: int) -> list[dict[str, Any]]:
+    """Steps of networks of small tensors, and of one tensor of growing size."""
+    networks = [(150, (32, 32)), *((1, _square(size)) for size in sizes)]
+    rows = []
+    for tensors, shape in networks:
+        size = tensors * int(np.prod(shape))
+        turns = repeats if size < 5 * 10**7 else max(repeats // 3, 1)
+        skip = ("muon",) if tensors == 1 else ()
+        found = step_times(network(tensors, shape), turns, skip)
+        rows.append(
+            {
+                "tensors": tensors,
+                "parameters": size,
+                "milliseconds": {k: round(1e3 * v, 4) for k, v in found.items()},
+            }
+        )
+    return rows
 
 
-def memory(size: int = 10**6) -> list[dict]:
+def exponent(rows: Sequence[dict[str, Any]], label: str) -> float:
+    """Of the power of the size that the time of a single tensor grows with."""
+    points = [
+        (row["parameters"], row["milliseconds"][label])
+        for row in rows
+        if row["tensors"] == 1
+    ]
+    return float(np.polyfit(*np.log(np.asarray(points).T), 1)[0])
+
+
+def train_times(names: Sequence[str], repeats: int) -> list[dict[str, Any]]:
+    """Median seconds of whole steps of training, and of those that close an epoch."""
+    rows = []
+    for name in names:
+        work = workload(name)
+        run = trainer.Run(
+            trainer.Config(name, "sgd", out=pathlib.Path("unused"), synthetic=True)
+        )
+        data, batch = work.stand_in(), run.train_batch(0)
+        places = {}
+        for label, spec, length in (
+            ("sgd", "sgd", LONG),
+            ("ct_sgd", "ct_sgd", LONG),
+            ("ct_sgd, closing", "ct_sgd", 1),
+            ("robust_sgd", "robust_sgd", LONG),
+            ("robust_sgd, closing", "robust_sgd", 1),
+        ):
+            functions = trainer.make_functions(
+                work,
+                arm(spec),
+                lambda rngs, work=work, data=data: work.model(
+                    data, dtype=jnp.float32, rngs=rngs
+                ),
+                length,
+                1,
+                unroll=True,
+            )
+            places[label] = [
+                jax.jit(functions.step, donate_argnums=0),
+                jax.jit(functions.init)(0),
+            ]
+        seconds: dict[str, list[float]] = {label: [] for label in places}
+        for turn in range(repeats + 1):
+            for label, place in places.items():
+                start = time.perf_counter()
+                place[1], _ = jax.block_until_ready(
+                    place[0](place[1], batch, run.constants)
+                )
+                if turn:
+                    seconds[label].append(time.perf_counter() - start)
+        rows.append(
+            {
+                "workload": name,
+                "batch": run.batch_size,
+                "milliseconds": {
+                    label: round(1e3 * statistics.median(values), 3)
+                    for label, values in seconds.items()
+                },
+            }
+        )
+    return rows
+
+
+def memory(size: int = 10**6) -> list[dict[str, Any]]:
     """Bytes per parameter of the state, and of a step's temporary buffers."""
     algorithm = ctagd_optax.secant("algorithm")
     literal, robust = ctagd_optax.ct_agd, ctagd_optax.robust_ct_agd
     last = {"correction_gradient": "last"}
     narrow = {"accumulator_dtype": jnp.bfloat16}
+    both = {"estimator": algorithm, **last}
     rows = []
     for label, wrapper, dtype, options in (
         ("", robust, jnp.float32, {}),
@@ -141,12 +227,7 @@ def memory(size: int = 10**6) -> list[dict]:
         ("", literal, jnp.float32, {}),
         ('correction_gradient="last"', literal, jnp.float32, last),
         ('secant("algorithm")', literal, jnp.float32, {"estimator": algorithm}),
-        (
-            'secant("algorithm"), correction_gradient="last"',
-            literal,
-            jnp.float32,
-            {"estimator": algorithm, **last},
-        ),
+        ('secant("algorithm"), correction_gradient="last"', literal, jnp.float32, both),
         ("accumulator_dtype=bfloat16", literal, jnp.float32, narrow),
         ("bfloat16 parameters", literal, jnp.bfloat16, {}),
         (
@@ -156,98 +237,65 @@ def memory(size: int = 10**6) -> list[dict]:
             narrow,
         ),
     ):
-        opt = wrapper(optax.sgd(1e-2), STEPS_PER_EPOCH, **options)
-        params = jax.ShapeDtypeStruct((size,), dtype)
-        state = jax.eval_shape(opt.init, params)
-        compiled = make_step(opt).lower(params, state, params).compile()
-        analysis = compiled.memory_analysis()
-        kept = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
-        rows.append(
-            {
-                "options": ", ".join(filter(None, (wrapper.__name__, label))),
-                "state bytes per parameter": round(kept / size, 2),
-                "temporary bytes per parameter": round(
-                    analysis.temp_size_in_bytes / size, 2
-                ),
+        row = {"options": ", ".join(filter(None, (wrapper.__name__, label)))}
+        for tensors, shape in ((1, _square(size)), (20, _square(size // 20))):
+            params = {
+                name: jax.ShapeDtypeStruct(x.shape, dtype)
+                for name, x in network(tensors, shape).items()
             }
-        )
+
+            def make(wrapper=wrapper, options=options):
+                return wrapper(optax.sgd(1e-2), LONG, **options)
+
+            state = jax.eval_shape(make().init, params)
+            kept = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
+            analysis = lowered(make, params).compile().memory_analysis()
+            temporary = analysis.temp_size_in_bytes / size
+            row["state bytes per parameter"] = round(kept / size, 1)
+            name = "tensor" if tensors == 1 else "tensors"
+            row[f"temporary, {tensors} {name}"] = round(temporary, 1)
+        rows.append(row)
     return rows
 
 
-def import_milliseconds(repeats: int = 9) -> dict[str, float]:
-    """Median time to import optax, and ctagd_optax, in a fresh interpreter."""
-    seconds: dict[str, list[float]] = {"optax": [], "ctagd_optax": []}
-    for _ in range(repeats):
-        for name, values in seconds.items():
-            code = (
-                "import time; start = time.perf_counter(); "
-                f"import {name}; print(time.perf_counter() - start)"
-            )
-            run = subprocess.run(
-                [sys.executable, "-c", code], capture_output=True, text=True, check=True
-            )
-            values.append(float(run.stdout))
-    return {
-        name: round(1e3 * statistics.median(values)) for name, values in seconds.items()
-    }
-
-
 def main() -> None:
-    """Measures and writes everything."""
+    """Measures and writes the parts that were asked for."""
+    parts = ("memory", "compile", "steps", "train")
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.overhead",
-        description="Measure CT-AGD's time per step, at the boundary, and its memory.",
+        description="Measure what the methods cost: time to compile, time, memory.",
     )
-    parser.add_argument("--sizes", type=int, nargs="+", default=[10**6, 25 * 10**6])
-    parser.add_argument("--repeats", type=int, default=21)
+    parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
+    parser.add_argument("--tensors", type=int, nargs="+", default=TENSORS)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--workloads", nargs="+", default=WORKLOADS)
+    parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument(
         "--out",
         type=pathlib.Path,
         default=pathlib.Path("benchmarks/results/overhead.json"),
     )
     args = parser.parse_args()
-    if min(*args.sizes, args.repeats) < 1:
-        parser.error("--sizes and --repeats must be at least 1")
+    if min(*args.sizes, *args.tensors, args.repeats) < 1:
+        parser.error("--sizes, --tensors and --repeats must be at least 1")
     console = Console()
-    results: dict[str, Any] = {
-        "machine": {"device": jax.devices()[0].platform, "system": platform.machine()},
-        "versions": {"jax": jax.__version__, "optax": optax.__version__},
-        "import_milliseconds": import_milliseconds(),
-        "memory": memory(),
-        "steps": {},
-        "boundary": {},
+    results = json.loads(args.out.read_text()) if args.out.exists() else {}
+    results["machine"] = {
+        "device": jax.devices()[0].platform,
+        "system": platform.machine(),
+        "jax": jax.__version__,
+        "optax": optax.__version__,
     }
-    for size in args.sizes:
-        seconds = time_steps(size, args.repeats)
-        bandwidth = 2 * 4 * size / seconds["copy"]
-        floor = MUST_MOVE * 4 * size / bandwidth
-        results["steps"][str(size)] = {
-            "milliseconds": {k: round(1e3 * v, 3) for k, v in seconds.items()},
-            "against sgd": {
-                k: round(v / seconds["sgd, momentum"], 2) for k, v in seconds.items()
-            },
-            "gigabytes per second": round(bandwidth / 1e9, 1),
-            "against the slowest of adan and prodigy": round(
-                seconds["ct_agd(sgd)"] / max(seconds["adan"], seconds["prodigy"]), 2
-            ),
-            "against the bytes it must move": round(seconds["ct_agd(sgd)"] / floor, 2),
-        }
-        boundary = time_boundary(size, max(args.repeats // 5, 1))
-        results["boundary"][str(size)] = {
-            "milliseconds": {k: round(1e3 * v, 1) for k, v in boundary.items()},
-            "times faster": round(
-                boundary["with jnp.quantile"] / boundary["close_epoch"], 1
-            ),
-        }
-        table = Table(title=f"{size:,} parameters")
-        table.add_column("optimizer")
-        table.add_column("ms per step", justify="right")
-        table.add_column("against sgd", justify="right")
-        for name, value in seconds.items():
-            ratio = f"{value / seconds['sgd, momentum']:.2f}"
-            table.add_row(name, f"{1e3 * value:.2f}", ratio)
-        console.print(table)
-        console.print(results["boundary"][str(size)])
+    measure = {
+        "memory": memory,
+        "compile": lambda: compile_times(args.tensors, max(args.repeats // 5, 1)),
+        "steps": lambda: steps(args.sizes, args.repeats),
+        "train": lambda: train_times(args.workloads, args.repeats),
+    }
+    for part in args.parts:
+        results[part] = measure[part]()
+        for row in results[part]:
+            console.print(row)
         write_json(args.out, results)
     console.print(f"Wrote {args.out}")
 

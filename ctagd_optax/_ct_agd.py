@@ -17,14 +17,17 @@ from ctagd_optax._estimators.base import (
     check_estimator,
 )
 from ctagd_optax._estimators.secant import secant
-from ctagd_optax._quantile import quantiles
+from ctagd_optax._quantile import clipped_quantiles
 from ctagd_optax._trees import (
     accumulate,
     accumulators,
+    choose,
     counters,
+    entries,
+    largest,
     map_with_index,
-    per_tensor,
-    relative_norms,
+    stack,
+    sums,
     wide,
     widest,
 )
@@ -107,7 +110,7 @@ def close_epoch(
     Returns:
       ``(gamma, correction, info)``: :math:`\gamma`, one entry per tensor and 1 where
       there is no evidence; the step :math:`\Delta\theta` to add to the parameters,
-      0 where it would not be finite; and the :class:`CurvatureInfo`.
+      0 for tensors where it is not finite; and the :class:`CurvatureInfo`.
 
     Examples:
       >>> import jax, jax.numpy as jnp
@@ -124,48 +127,62 @@ def close_epoch(
     """
     check_choice("unobserved", unobserved, ("clamp", "skip"))
     _check_boundary(correction_rate, curvature_min, curvature_max, quantile)
-    # Sums that overflowed both ways are no evidence.
-    observed = jax.tree.map(
-        lambda h, o: o & ~jnp.isnan(h), estimate.value, estimate.observed
+    bounds = curvature_min, curvature_max
+    # NaN is no evidence, as are sums that overflowed both ways.
+    raw = jax.tree.map(
+        lambda h, o: choose(o, h.astype(wide(h.dtype)), jnp.nan),
+        estimate.value,
+        estimate.observed,
     )
-    raw = jax.tree.map(lambda h, o: jnp.where(o, h, 0), estimate.value, observed)
 
-    def clamp(h):
-        low = jnp.asarray(curvature_min, h.dtype)
-        high = jnp.asarray(curvature_max, h.dtype)
-        return jnp.clip(h, low, high)
+    def count(h):
+        low, high = (jnp.asarray(bound, h.dtype) for bound in bounds)
+        masks = h < low, h > high, h == h  # which NaN is not
+        return sums(*(mask.astype(jnp.int32) for mask in masks))
 
-    curvature = jax.tree.map(clamp, raw)
-    shares = _shares(observed)
-    if unobserved == "skip":
-        used = observed
-    else:  # a tensor without any evidence is left alone
-        used = map_with_index(lambda i, o: jnp.full_like(o, shares[i] > 0), observed)
+    counts = jax.tree.leaves(jax.tree.map(count, raw))
+    low, high, observed = (stack(counts[i::3], jnp.int32) for i in range(3))
+    sizes = np.asarray([h.size for h in jax.tree.leaves(raw)], np.int32)
+    skip = unobserved == "skip"
     gamma = _divisors(
-        jax.tree.leaves(curvature),
-        quantile,
-        jax.tree.leaves(observed) if unobserved == "skip" else None,
-        (curvature_min, curvature_max),
+        jax.tree.leaves(raw), quantile, bounds, observed, observed if skip else sizes
     )
-    gamma = jnp.where(shares > 0, gamma, 1)
+    # Always so. With it, XLA writes corrections after the search, where ``raw`` was.
+    searched = jnp.all(gamma > 0)
 
-    def correct(g, h, use):
-        step = -jnp.asarray(correction_rate, h.dtype) * g.astype(h.dtype) / h
-        return jnp.where(use & jnp.isfinite(step), step, 0)
+    def correct(i, g, h):
+        low, high = (jnp.asarray(bound, h.dtype) for bound in bounds)
+        # A tensor without any evidence is left alone.
+        there = searched & (counts[3 * i + 2] > 0)
+        if skip:
+            there &= h == h
+        h = jnp.where(h > low, jnp.minimum(h, high), low)  # low where it is NaN
+        product = -jnp.asarray(correction_rate, h.dtype) * g.astype(h.dtype)
+        # -0 is no correction: u + 0 would lose the sign of a zero.
+        return choose(there, product, -0.0) / h
 
-    correction = jax.tree.map(correct, gradients, curvature, used)
+    correction = map_with_index(correct, gradients, raw)
+    squares = jax.tree.leaves(
+        jax.tree.map(_squares, *jax.lax.stop_gradient((correction, params)))
+    )
+    correction = map_with_index(
+        lambda i, c: choose(squares[2 * i] < jnp.inf, c, -0.0), correction
+    )
+    length, scale = (jnp.sqrt(stack(squares[i::2])) for i in range(2))
+    unchanged = (length == 0) | ~jnp.isfinite(length)
+    there = observed > 0
+
+    def share(counts):
+        return counts.astype(jnp.float32) / np.maximum(sizes, 1).astype(np.float32)
+
     info = CurvatureInfo(
-        observed=shares,
-        clamped_low=_shares(
-            jax.tree.map(lambda h, bound, use: use & (h < bound), raw, curvature, used)
-        ),
-        clamped_high=_shares(
-            jax.tree.map(lambda h, bound, use: use & (h > bound), raw, curvature, used)
-        ),
-        relative_correction=relative_norms(correction, params),
+        observed=share(observed),
+        clamped_low=jnp.where(there, share(low if skip else low + sizes - observed), 0),
+        clamped_high=share(high),
+        relative_correction=jnp.where(unchanged, 0, length / scale),
         left_out=jnp.zeros(gamma.shape, jnp.int32) if left_out is None else left_out,
     )
-    return gamma, correction, jax.lax.stop_gradient(info)
+    return jnp.where(there, gamma, 1), correction, jax.lax.stop_gradient(info)
 
 
 def ct_agd(
@@ -310,8 +327,12 @@ def ct_agd(
 
     anneal = get_annealing(annealing)
 
-    def divisor(state, fraction, gradients):
-        del gradients
+    def look(memory, gradients, params, updates):
+        del memory, params, updates
+        return tuple(largest(g) for g in jax.tree.leaves(gradients)), None
+
+    def divisor(state, fraction, sizes):
+        del sizes
         return anneal(state.gamma, fraction, state.epoch_step)
 
     def observe(evidence: CTAGDEvidence, memory: Any, step: Step, **extra_args: Any):
@@ -321,31 +342,35 @@ def ct_agd(
         if not summing:
             return CTAGDEvidence(curvature, None, None)
         start = step.epoch_step == 0
-        weight = jnp.where(step.finite, step.epoch_step, 0).astype(jnp.float32)
+
+        finite = step.finite()
 
         def add(i, total, g):
             dtype = wide(total.dtype)
-            term = weight[i].astype(dtype) * g.astype(dtype)
-            return accumulate(total, jnp.where(step.finite[i], term, 0), start)
+            term = step.epoch_step.astype(dtype) * g.astype(dtype)
+            return accumulate(total, choose(finite[i], term, 0), start)
+
+        weight = jnp.where(stack(step.sizes) < jnp.inf, step.epoch_step, 0)
 
         return CTAGDEvidence(
             curvature=curvature,
             gradient_sum=map_with_index(add, evidence.gradient_sum, step.gradients),
-            gradient_weight=accumulate(evidence.gradient_weight, weight, start),
+            gradient_weight=accumulate(
+                evidence.gradient_weight, weight.astype(jnp.float32), start
+            ),
         )
 
     def corrected_gradient(evidence: CTAGDEvidence, step: Step) -> optax.Updates:
         if correction_gradient == "last":
-            return map_with_index(
-                lambda i, g: jnp.where(step.finite[i], g, 0), step.gradients
-            )
+            finite = step.finite()
+            return map_with_index(lambda i, g: choose(finite[i], g, 0), step.gradients)
         dtype = widest(evidence.gradient_sum)
         weights = evidence.gradient_weight.astype(dtype) + jnp.asarray(eps, dtype)
-        multiplier = 1 / jnp.where(weights > 0, weights, 1)
+        factors = entries(1 / jnp.where(weights > 0, weights, 1), len(step.sizes))
 
         def average(i, total):
             dtype = wide(total.dtype)
-            return total.astype(dtype) * multiplier[i].astype(dtype)
+            return total.astype(dtype) * factors[i].astype(dtype)
 
         return map_with_index(average, evidence.gradient_sum)
 
@@ -372,41 +397,36 @@ def ct_agd(
     return curvature_tuned(
         backbone,
         steps_per_epoch,
-        Method("ct_agd", init, divisor, observe, estimator.remember, close),
+        Method("ct_agd", True, init, look, divisor, observe, estimator.remember, close),
     )
 
 
 def _divisors(
     curvature: list[jax.Array],
     quantile: ArrayLike,
-    observed: list[jax.Array] | None,
-    within: tuple[ArrayLike, ArrayLike],
+    bounds: tuple[ArrayLike, ArrayLike],
+    observed: jax.Array,
+    entries: np.ndarray | jax.Array,
 ) -> jax.Array:
-    """γ of each tensor: the quantile of its curvature, 1 where that is undefined."""
+    """γ of each tensor: the quantile of its clamped curvature."""
     gamma = jnp.ones((len(curvature),), jnp.float32)
     omega = float(quantile) if isinstance(quantile, numbers.Real) else quantile
     by_dtype: dict[Any, list[int]] = {}
     for i, h in enumerate(curvature):
-        if h.size:
-            by_dtype.setdefault(h.dtype, []).append(i)
+        by_dtype.setdefault(h.dtype, []).append(i)
     for positions in by_dtype.values():
-        found = quantiles(
-            [curvature[i] for i in positions],
-            omega,
-            [observed[i] for i in positions] if observed is not None else None,
-            within,
+        at = np.asarray(positions)
+        found = clipped_quantiles(
+            [curvature[i] for i in positions], omega, bounds, observed[at], entries[at]
         )
-        gamma = gamma.at[np.asarray(positions)].set(
-            jnp.where(jnp.isfinite(found), found, 1).astype(jnp.float32)
-        )
+        gamma = gamma.at[at].set(found.astype(jnp.float32))
     return gamma
 
 
-def _shares(masks: Any) -> jax.Array:
-    """Share of True entries in each tensor; 0 of an empty one."""
-    sizes = [max(mask.size, 1) for mask in jax.tree.leaves(masks)]
-    counts = per_tensor(lambda mask: jnp.sum(mask, dtype=jnp.float32), masks)
-    return counts / np.asarray(sizes, np.float32)
+def _squares(*tensors: jax.Array) -> tuple[jax.Array, ...]:
+    """The sum of squares of each."""
+    dtype = widest(tensors)
+    return sums(*(x.astype(dtype) ** 2 for x in tensors))
 
 
 def _check_boundary(

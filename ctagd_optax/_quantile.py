@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from ctagd_optax._trees import entries as entries_of
+
 _LIMB = 12  # bits; the product of two limbs is exact in 32-bit integers
 
 
@@ -85,41 +87,38 @@ def tensor_quantile(
             )
     if x.size == 0:
         return jnp.full((), jnp.nan, x.dtype)
-    return quantiles([x], q, None if where is None else [where])[0]
+    entries = x.size if where is None else count(where)
+    return _at_position(x, where, entries, *_position(q, entries))
 
 
-def quantiles(
+def clipped_quantiles(
     tensors: Sequence[jax.Array],
     q: ArrayLike,
-    where: Sequence[jax.Array] | None = None,
-    within: tuple[ArrayLike, ArrayLike] | None = None,
+    bounds: tuple[ArrayLike, ArrayLike],
+    present: jax.Array,
+    entries: np.ndarray | jax.Array,
 ) -> jax.Array:
-    """The quantile of each tensor, see :func:`tensor_quantile`.
+    """The quantile of each tensor, clipped to positive bounds; a vector.
 
-    All are searched for in one loop, and their scalars are handled as one vector: to
-    compile a loop a tensor would take a large network minutes.
+    All are searched for in one loop: to compile one a tensor would take a large network
+    minutes. A tensor without entries has the lower bound.
 
     Args:
-      tensors: tensors of one floating-point dtype, none of them empty.
+      tensors: tensors of one dtype, float32 or float64. NaN is no entry.
       q: the quantile; a ``float`` or traced.
-      where: for each tensor, which entries count.
-      within: positive bounds that the entries are known to keep, which spares finding
-        them and looking for NaN.
-
-    Returns:
-      A vector with one entry per tensor.
+      bounds: the bounds.
+      present: how many entries there are.
+      entries: with those that are missing, which count as below the bounds.
     """
-    if where is None:
-        count = np.asarray([x.size for x in tensors], np.int32)
-    else:
-        count = jnp.stack([_count(w) for w in where])
-    return _at_position(tensors, where, within, count, *_position(q, count))
+    index, fraction, rest = _position(q, entries)
+    index -= entries - present
+    return _clipped_at_position(tensors, bounds, present, index, fraction, rest)
 
 
-def _position(q: ArrayLike, count: np.ndarray | jax.Array):
+def _position(q: ArrayLike, count: int | np.ndarray | jax.Array):
     """Splits q * (count - 1) into an index, its fraction f, and 1 - f."""
-    if isinstance(q, float) and isinstance(count, np.ndarray):
-        position = q * (count.astype(np.float64) - 1)
+    if isinstance(q, float) and isinstance(count, int | np.ndarray):
+        position = q * np.maximum(np.asarray(count, np.float64) - 1, 0)
         fraction = position - np.floor(position)
         return np.floor(position).astype(np.int32), fraction, 1.0 - fraction
 
@@ -146,12 +145,9 @@ def _position(q: ArrayLike, count: np.ndarray | jax.Array):
     return index + carry, fraction, 1.0 - fraction
 
 
-def _count(mask: jax.Array) -> jax.Array:
+def count(mask: jax.Array) -> jax.Array:
     """The number of True entries."""
-    # Floats count exactly up to 2**24, and XLA's CPU backend sums them with a library
-    # routine where it would compile two kernels for integers.
-    dtype = jnp.float32 if mask.size <= 1 << 24 else jnp.int32
-    return jnp.sum(mask, dtype=dtype).astype(jnp.int32)
+    return jnp.sum(mask, dtype=jnp.int32)
 
 
 def _whole_and_rest(x: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -170,106 +166,134 @@ def _flip_negative(bits: jax.Array) -> jax.Array:
 
 
 @jax.custom_jvp
-def _at_position(tensors, where, within, count, index, fraction, rest):
+def _at_position(x, where, entries, index, fraction, rest):
     """The value a ``fraction`` of the way from entry ``index`` to the next."""
-    lower, upper, defined = _neighbours(tensors, where, within, count, index)
+    lower, upper, defined = _neighbours(x, where, entries, index)
     result = _interpolate(lower, upper, fraction, rest)
     return jnp.where(defined, result, jnp.asarray(jnp.nan, result.dtype))
 
 
 @_at_position.defjvp
 def _at_position_jvp(primals, tangents):
-    tensors, where, within, count, index, fraction, rest = primals
-    lower, upper, defined = _neighbours(tensors, where, within, count, index)
+    x, where, entries, index, fraction, rest = primals
+    lower, upper, defined = _neighbours(x, where, entries, index)
+    tangent = _derivative(x, where, tangents[0], lower, upper, fraction, rest)
+    result = _interpolate(lower, upper, fraction, rest)
+    return jnp.where(defined, result, jnp.asarray(jnp.nan, result.dtype)), tangent
 
-    def derivative(i, entry):
-        equal = _ordered(tensors[i]) == _ordered(entry)
+
+@jax.custom_jvp
+def _clipped_at_position(tensors, within, entries, index, fraction, rest):
+    lower, upper = _clipped_neighbours(tensors, within, entries, index)
+    return _interpolate(lower, upper, fraction, rest)
+
+
+@_clipped_at_position.defjvp
+def _clipped_at_position_jvp(primals, tangents):
+    tensors, within, entries, index, fraction, rest = primals
+    lower, upper = _clipped_neighbours(tensors, within, entries, index)
+    scalars = zip(
+        *(jnp.broadcast_to(x, lower.shape) for x in (lower, upper, fraction, rest)),
+        strict=True,
+    )
+    tangent = [
+        _derivative(x, None, dx, *each)
+        for x, dx, each in zip(tensors, tangents[0], scalars, strict=True)
+    ]
+    return _interpolate(lower, upper, fraction, rest), jnp.stack(tangent)
+
+
+def _derivative(x, where, tangent, lower, upper, fraction, rest):
+    """That of the entries which the quantile is made of; equal ones share it."""
+
+    def of(entry):
+        equal = _ordered(x) == _ordered(entry)
         if where is not None:
-            equal &= where[i]
-        total = jnp.sum(jnp.where(equal, tangents[0][i], 0))
+            equal &= where
+        total = jnp.sum(jnp.where(equal, tangent, 0))
         return total / jnp.maximum(jnp.sum(equal, dtype=entry.dtype), 1)
 
-    def derivatives(entries):
-        return jnp.stack([derivative(i, entry) for i, entry in enumerate(entries)])
-
     dtype = lower.dtype
-    tangent = jnp.asarray(rest, dtype) * derivatives(lower)
-    tangent += jnp.asarray(fraction, dtype) * derivatives(upper)
-    result = _interpolate(lower, upper, fraction, rest)
-    return jnp.where(defined, result, jnp.asarray(jnp.nan, dtype)), tangent
+    return jnp.asarray(rest, dtype) * of(lower) + jnp.asarray(fraction, dtype) * of(
+        upper
+    )
 
 
-def _neighbours(tensors, where, within, count, index):
+def _neighbours(x, where, entries, index):
     """The entries of rank ``index`` and ``index + 1`` (or the last one).
 
     Also whether they are defined: there are entries, and none of them is NaN.
     """
-    dtype = tensors[0].dtype
-    integer = jnp.iinfo(_format(dtype).integer)
-    keys = [_ordered(x) for x in tensors]
-    last_key = _ordered(jnp.asarray(jnp.inf, dtype))
-    if where is None:
-        highest = keys
-    else:
-        # What is left out counts neither as small nor as large.
-        highest = [
-            jnp.where(w, k, integer.min) for k, w in zip(keys, where, strict=True)
-        ]
-        keys = [jnp.where(w, k, integer.max) for k, w in zip(keys, where, strict=True)]
-    if within is None:
-        low = jnp.stack([jnp.min(k) for k in keys])
-        high = jnp.stack([jnp.max(k) for k in highest])
-        # The bits of a NaN order beyond those of the infinities.
-        defined = (low >= ~last_key) & (high <= last_key) & (count > 0)
-    else:
-        low, high = (
-            jnp.broadcast_to(_ordered(jnp.asarray(bound, dtype)), (len(keys),))
-            for bound in within
+    integer = jnp.iinfo(_format(x.dtype).integer)
+    keys = highest = _ordered(x)
+    if where is not None:  # what is left out counts neither as small nor as large
+        highest = jnp.where(where, keys, integer.min)
+        keys = jnp.where(where, keys, integer.max)
+    low, high = jnp.min(keys), jnp.max(highest)
+    # The bits of a NaN order beyond those of the infinities.
+    last_key = _ordered(jnp.asarray(jnp.inf, x.dtype))
+    defined = (low >= ~last_key) & (high <= last_key) & (entries > 0)
+    found = _search(lambda key: count(keys <= key), low, high, entries, index)
+    return *(_from_key(key, x.dtype) for key in found), defined
+
+
+def _clipped_neighbours(tensors, within, entries, index):
+    """The same of each tensor, after a clip to positive bounds."""
+    dtype, shape = tensors[0].dtype, (len(tensors),)
+    low, high = (
+        jnp.broadcast_to(_ordered(jnp.asarray(bound, dtype)), shape) for bound in within
+    )
+
+    def counts(keys):
+        # The bounds are no subnormal numbers, so the floats can be compared.
+        values = entries_of(_from_key(keys, dtype), len(tensors))
+        return jnp.stack(
+            [count(x <= value) for x, value in zip(tensors, values, strict=True)]
         )
-        defined = jnp.asarray(count > 0)
+
+    found = _search(counts, low, high, entries, index)
+    return tuple(_from_key(key, dtype) for key in found)
+
+
+def _search(counts, low, high, entries, index):
+    """Keys of rank ``index`` and of the next, from how many are at or below a key."""
+    following = jnp.minimum(jnp.asarray(index) + 1, jnp.maximum(entries - 1, 0))
 
     def bisect(bounds):
-        low, high, reached = bounds
-        middle = (low & high) + ((low ^ high) >> 1)  # the mean, without overflow
-        below = jnp.stack([_count(k <= middle[i]) for i, k in enumerate(keys)])
-        found = below > index
-        return (
-            jnp.where(found, low, middle + 1),
-            jnp.where(found, middle, high),
-            jnp.where(found, below, reached),
-        )
+        low, high, next_low, next_high = bounds
+        first = low < high  # then the next; it already has a part of its way
+        key = _mean(jnp.where(first, low, next_low), jnp.where(first, high, next_high))
+        below = counts(key)
 
-    # How many entries lie at or below ``high`` tells in the end whether the entry found
-    # is followed by one of the same value.
-    lower, _, reached = jax.lax.while_loop(
-        lambda bounds: jnp.any(bounds[0] < bounds[1]),
-        bisect,
-        (low, high, jnp.asarray(count)),
-    )
-    if within is None:
-        above = jnp.stack(
-            [
-                jnp.min(jnp.where(k > lower[i], k, integer.max))
-                for i, k in enumerate(keys)
-            ]
+        def narrow(low, high, rank):
+            found = below > rank
+            return (
+                jnp.where(found, low, jnp.maximum(low, key + 1)),
+                jnp.where(found, jnp.minimum(high, key), high),
+            )
+
+        next_bounds = narrow(next_low, next_high, following)
+        low, high = (
+            jnp.where(first, new, old)
+            for new, old in zip(narrow(low, high, index), (low, high), strict=True)
         )
-        last = above == integer.max  # nothing above but entries that were left out
-    else:
-        # No subnormal number is among them, so the floats themselves can be compared.
-        larger = [(k > lower[i]) & (k < integer.max) for i, k in enumerate(keys)]
-        least = jnp.stack(
-            [
-                jnp.min(jnp.where(chosen, x, jnp.inf))
-                for chosen, x in zip(larger, tensors, strict=True)
-            ]
-        )
-        above, last = _ordered(least), jnp.isinf(least)
-    upper = jnp.where((reached > index + 1) | last, lower, above)
-    lower, upper = (
-        jax.lax.bitcast_convert_type(_flip_negative(key), dtype)
-        for key in (lower, upper)
-    )
-    return lower, upper, defined
+        return low, high, *next_bounds
+
+    def searching(bounds):
+        low, high, next_low, next_high = bounds
+        return jnp.any((low < high) | (next_low < next_high))
+
+    lower, _, upper, _ = jax.lax.while_loop(searching, bisect, (low, high, low, high))
+    return lower, upper
+
+
+def _mean(low: jax.Array, high: jax.Array) -> jax.Array:
+    """The mean of integers, without overflow."""
+    return (low & high) + ((low ^ high) >> 1)
+
+
+def _from_key(key: jax.Array, dtype) -> jax.Array:
+    return jax.lax.bitcast_convert_type(_flip_negative(key), dtype)
 
 
 def _interpolate(lower, upper, fraction, rest):

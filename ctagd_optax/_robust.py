@@ -12,17 +12,15 @@ import optax
 from jax.typing import ArrayLike, DTypeLike
 
 from ctagd_optax import _checks as checks
-from ctagd_optax._estimators.base import finite_only
 from ctagd_optax._trees import (
     accumulate,
     accumulators,
-    inner,
-    length,
-    map_with_index,
-    per_tensor,
+    choose,
+    entries,
     ratio,
-    square,
-    subtract,
+    stack,
+    sums,
+    widest,
 )
 from ctagd_optax._wrapper import Method, curvature_tuned
 
@@ -98,11 +96,25 @@ class RobustMemory(NamedTuple):
     previous_params: optax.Params  # θ_{t-1}
     previous_motion: Any  # v_{t-2} = (θ_{t-1} - θ_{t-2}) / m_{t-2}
     own_promise: jax.Array  # -⟨u, g⟩ / m of our own last update u
-    own_length: jax.Array  # ‖u‖
-    own_along: jax.Array  # ⟨u, v_{t-2}⟩
+    own_square: jax.Array  # ‖u‖²
+    own_sum: jax.Array  # the sum of its entries
     last_multiplier: jax.Array  # m_{t-1}, without the schedule
     last_schedules: jax.Array  # s_{t-1} and s_{t-2}
     streak: jax.Array  # finite gradients in a row
+
+
+class Motion(NamedTuple):
+    """What is seen of a step; vectors have an entry per tensor."""
+
+    params: optax.Params  # θ_t
+    motion: Any  # v_{t-1}
+    older: jax.Array  # ⟨v_{t-2}, g_t⟩
+    promise: jax.Array  # ⟨u, g⟩ of the backbone's update u
+    own_square: jax.Array  # ‖u‖²
+    own_sum: jax.Array  # the sum of its entries
+    overlap: jax.Array  # ⟨v_{t-1}, g_t⟩
+    square: jax.Array  # ‖v_{t-1}‖²
+    sum: jax.Array  # the sum of its entries
 
 
 class RobustEvidence(NamedTuple):
@@ -287,43 +299,58 @@ def robust_method(
             RobustInfo(*info, left_out=zeros(dtype=jnp.int32)),
         )
 
-    def divisor(state, fraction, gradients):
-        evidence, info, gamma, gradients = jax.lax.stop_gradient(
-            (state.evidence, state.info, state.gamma, gradients)
+    def look(memory, gradients, params, updates):
+        trees = *memory[:2], *jax.lax.stop_gradient((gradients, params, updates))
+        scale = jnp.where(memory.last_multiplier > 0, memory.last_multiplier, 1)
+        scale = scale[:1] if pooling == "all" else scale
+        scalars = entries(scale, len(memory.streak))
+        each = zip(scalars, *map(jax.tree.leaves, trees), strict=True)
+        seen = [_look(*tensors) for tensors in each]
+        moved, motion, sizes, *figures = zip(*seen, strict=True) if seen else [()] * 10
+        vectors = map(jax.tree.structure(params).unflatten, (moved, motion))
+        return sizes, Motion(*vectors, *map(stack, figures))
+
+    def divisor(state, fraction, sizes):
+        evidence, info, gamma = jax.lax.stop_gradient(
+            (state.evidence, state.info, state.gamma)
         )
         # The first epoch: as far as the evidence so far vouches for.
-        first, (target, _, _, largest) = state.epoch == 0, settings()
+        first, (target, _, _, most) = state.epoch == 0, settings()
         aim = jnp.minimum(rule.early_target, target)
         high, _, trend = step_length(evidence.sums, jnp.float32(1), options.confidence)
         longer = (trend > 0) & (high >= 0) & (high < aim)
         early = jnp.where(longer, aim / high, 1)
         vouched = rule.early_growth ** (evidence.steps.astype(jnp.float32) - 2)
-        early = jnp.minimum(early, jnp.maximum(jnp.minimum(largest, vouched), 1))
-        # Later ones: linearly from m to min(1, m).
+        early = jnp.minimum(early, jnp.maximum(jnp.minimum(most, vouched), 1))
+        # Later ones: linearly from m to min(1, m). All tensors have one m, or each.
+        gamma = gamma[:1] if pooling == "all" else gamma
         later = 1 / gamma - jnp.maximum(1 / gamma - 1, 0) * fraction
-        usual = jnp.where(first, _mean_square(evidence), info.gradient_square)
-        size = jnp.sum(per_tensor(square, gradients), keepdims=True)
+        usual = jnp.where(
+            first, _mean_square(evidence), info.gradient_square[: len(gamma)]
+        )
+        size = jnp.sum(stack(sizes), keepdims=True)
         return 1 / _cut(jnp.where(first, early, later), size, rule.guard * usual)
 
     def observe(evidence, memory, step, **extra_args):
         del extra_args
-        step = jax.lax.stop_gradient(step)
-        start = step.epoch_step == 0
-        moved = subtract(step.params, memory.previous_params)
-        scale = jnp.where(memory.streak >= 1, memory.last_multiplier, 1)
-        overlap = per_tensor(inner, moved, step.gradients) / scale
-        older = per_tensor(inner, memory.previous_motion, step.gradients)
+        seen, start = step.figures, step.epoch_step == 0
+        streak = jnp.where(start, 0, memory.streak)
+        sizes = stack(step.sizes)
+        finite = sizes < jnp.inf
+        scale = jnp.where(streak >= 1, memory.last_multiplier, 1)
         # θ_t comes after g_{t-1} is gone, so D is by our own update, in proportion to
         # how far, and which way, the parameters then moved.
-        share = ratio(per_tensor(length, moved), memory.own_length)
-        along = per_tensor(inner, moved, memory.previous_motion)
-        share = jnp.where(along * memory.own_along < 0, -share, share)
+        share = scale * jnp.sqrt(ratio(seen.square, memory.own_square))
+        turned = 2 * scale * seen.sum * jnp.sign(memory.own_sum)
+        turned = turned < -share * jnp.abs(memory.own_sum)
+        share = jnp.where(turned, -share, share)
         before, earlier = memory.last_schedules
-        curvature = (older - evidence.last_overlap) / scale
+        curvature = (seen.older - evidence.last_overlap) / scale
         fresh = -before * evidence.last_overlap
         promise = earlier * share * memory.own_promise
-        terms = curvature, curvature, promise, earlier * overlap / scale, fresh, fresh
-        ready = (memory.streak >= 2) & step.finite
+        overlap = earlier * seen.overlap / scale
+        terms = curvature, curvature, promise, overlap, fresh, fresh
+        ready = (streak >= 2) & finite
 
         def add(name, total, term):
             term = jnp.where(ready, term, 0)
@@ -331,38 +358,32 @@ def robust_method(
             total = jnp.where(start, 0, total)
             return jnp.hypot(total, term) if "error" in name else total + term
 
-        sizes = jnp.where(step.finite, per_tensor(square, step.gradients), 0)
-        size = jnp.sum(sizes, keepdims=True)
-        counted = jnp.any(step.finite) & jnp.isfinite(size)
+        size = jnp.sum(jnp.where(finite, sizes, 0), keepdims=True)
+        counted = jnp.any(finite) & jnp.isfinite(size)
         size = jnp.where(counted, size, 0)
         return RobustEvidence(
             sums=MotionSums(*map(add, MotionSums._fields, evidence.sums, terms)),
-            last_overlap=jnp.where(step.finite & (memory.streak >= 1), overlap, 0),
+            last_overlap=jnp.where(finite & (streak >= 1), seen.overlap, 0),
             squared_gradients=accumulate(evidence.squared_gradients, size, start),
             steps=accumulate(evidence.steps, counted.astype(jnp.int32), start),
             settings=settings(),
         )
 
     def remember(memory, step):
-        step = jax.lax.stop_gradient(step)
-        after = memory.streak >= 1
-        scale = 1 / jnp.where(after, memory.last_multiplier, 1)
-
-        def rescale(i, d, old):
-            v = scale[i].astype(d.dtype) * d
-            return jnp.where(after[i], v, 0).astype(old.dtype)
-
-        moved = subtract(step.params, memory.previous_params)
-        moved = map_with_index(rescale, moved, memory.previous_motion)
+        seen = step.figures
+        multiplier = 1 / jax.lax.stop_gradient(step.gamma)
+        schedule = jax.lax.stop_gradient(step.schedule)
+        streak = jnp.where(step.epoch_step == 0, 0, memory.streak)
+        applied = schedule * multiplier
         return RobustMemory(
-            previous_params=finite_only(step.params, step),
-            previous_motion=moved,
-            own_promise=-step.gamma * per_tensor(inner, step.updates, step.gradients),
-            own_length=per_tensor(length, step.updates),
-            own_along=per_tensor(inner, step.updates, moved),
-            last_multiplier=1 / step.gamma,
-            last_schedules=jnp.stack([step.schedule, memory.last_schedules[0]]),
-            streak=jnp.where(step.finite, memory.streak + 1, 0),
+            previous_params=seen.params,
+            previous_motion=seen.motion,
+            own_promise=-schedule * seen.promise,
+            own_square=applied**2 * seen.own_square,
+            own_sum=applied * seen.own_sum,
+            last_multiplier=multiplier,
+            last_schedules=jnp.stack([schedule, memory.last_schedules[0]]),
+            streak=jnp.where(stack(step.sizes) < jnp.inf, streak + 1, 0),
         )
 
     def close(evidence, step, gamma, info):
@@ -385,7 +406,26 @@ def robust_method(
         figures = (jnp.broadcast_to(x, gamma.shape) for x in figures)
         return 1 / after, None, RobustInfo(*figures, left_out=step.left_out)
 
-    return Method("robust_ct_agd", init, divisor, observe, remember, close)
+    return Method("robust_ct_agd", False, init, look, divisor, observe, remember, close)
+
+
+def _look(scale, before, motion, g, params, update):
+    """New memory and figures of a tensor, in an order that lets XLA work in place.
+
+    Each line needs the one above, so that nothing is overwritten before it is read.
+    """
+    dtype = widest((motion, g, update))
+    g, u, v, scale = (x.astype(dtype) for x in (g, update, motion, scale))
+    older, promise, own_square, own_sum = sums(v * g, u * g, u * u, u)
+    before, kept = before.astype(dtype), before.dtype
+    moved = choose(older < jnp.inf, params.astype(dtype) - before, 0)
+    motion = (moved / scale).astype(motion.dtype)
+    v = motion.astype(dtype)
+    overlap, square, total, size = sums(v * g, v * v, v, g * g)
+    params = before + scale * v  # as it is given, but for rounding
+    params = jnp.where(jnp.isnan(params), 0, params).astype(kept)
+    figures = older, promise, own_square, own_sum, overlap, square, total
+    return params, motion, size, *figures
 
 
 def _mean_square(evidence: RobustEvidence) -> jax.Array:
@@ -394,7 +434,7 @@ def _mean_square(evidence: RobustEvidence) -> jax.Array:
 
 def _cut(multiplier: jax.Array, size: jax.Array, limit: jax.Array) -> jax.Array:
     """Shrinks what is above 1 where a gradient is larger than the limit."""
-    excess = jnp.where(jnp.isfinite(size), ratio(size, limit), jnp.inf)
+    excess = size / jnp.where(limit > 0, limit, jnp.inf)  # NaN if size is not finite
     share = jnp.where(excess < jnp.inf, 1 / jnp.maximum(excess, 1), 0)
     shorter = multiplier - jnp.maximum(multiplier - 1, 0) * (1 - share)
     return jnp.where(excess <= 1, multiplier, shorter)

@@ -20,7 +20,7 @@ from ctagd_optax._checks import (
     check_update,
     check_whole,
 )
-from ctagd_optax._trees import all_finite, multiply, per_tensor, wide, widest
+from ctagd_optax._trees import choose, entries, multiply, stack, wide, widest
 
 Gamma = jax.Array
 Info = Any
@@ -32,10 +32,8 @@ class Step(NamedTuple):
     Attributes:
       epoch: the epoch k.
       epoch_step: the step t within the epoch, from 0.
-      finite: for each tensor, whether its gradient is finite; where it is not, the
-        method leaves this sample out.
-      paired: for each tensor, whether this gradient and the one before it in the epoch
-        are both finite, so that their difference is a sample.
+      sizes: a scalar for each tensor that is finite where its gradient is.
+      figures: what else the method's ``look`` found.
       left_out: for each tensor, the samples left out of the epoch so far.
       gradients: the gradients g_t.
       params: the parameters θ_t at which they were taken.
@@ -46,8 +44,8 @@ class Step(NamedTuple):
 
     epoch: jax.Array
     epoch_step: jax.Array
-    finite: jax.Array
-    paired: jax.Array
+    sizes: tuple[jax.Array, ...]
+    figures: Any
     left_out: jax.Array
     gradients: optax.Updates
     params: optax.Params
@@ -55,19 +53,29 @@ class Step(NamedTuple):
     gamma: Gamma
     schedule: jax.Array
 
+    def finite(self) -> tuple[jax.Array, ...]:
+        """A scalar for each tensor: whether its gradient is finite.
+
+        Where it is not, the method leaves this sample out.
+        """
+        return tuple(x < jnp.inf for x in self.sizes)
+
 
 class Method(NamedTuple):
     """Pure functions that turn the steps of an epoch into a divisor and a correction.
 
     Attributes:
       name: what users call it by.
+      corrects: whether ``close`` has a correction.
       init: ``init(params) -> (evidence, memory, info)``, all zeros. Evidence is what
         accumulates over an epoch, memory what the next step needs of this one.
-      divisor: ``divisor(state, fraction, gradients) -> gamma``: the divisors γ_{k,t} of
-        this step from the state before it, t / T, and the gradients.
+      look: ``look(memory, gradients, params, updates) -> (sizes, figures)``, see
+        :class:`Step`; the updates are the backbone's.
+      divisor: ``divisor(state, fraction, sizes) -> gamma``: the divisors γ_{k,t} of
+        this step from the state before it, t / T, and the sizes; one for each tensor,
+        or one for all.
       observe: ``observe(evidence, memory, step, **extra_args) -> evidence``; at step 0
-        the evidence is that of the last epoch, to be overwritten, and the memory is
-        zero.
+        evidence and memory are those of the last epoch, to be forgotten.
       remember: ``remember(memory, step) -> memory``.
       close: ``close(evidence, step, gamma, info) -> (gamma, correction, info)``, from
         the evidence up to and including ``step``, and the γ and the info of the epoch
@@ -75,8 +83,10 @@ class Method(NamedTuple):
     """
 
     name: str
+    corrects: bool
     init: Callable[[optax.Params], tuple[Any, Any, Info]]
-    divisor: Callable[["CTAGDState", jax.Array, optax.Updates], jax.Array]
+    look: Callable[..., tuple[tuple[jax.Array, ...], Any]]
+    divisor: Callable[["CTAGDState", jax.Array, tuple[jax.Array, ...]], jax.Array]
     observe: Callable[..., Any]
     remember: Callable[[Any, Step], Any]
     close: Callable[[Any, Step, Gamma, Info], tuple[Gamma, optax.Updates | None, Info]]
@@ -93,13 +103,12 @@ class CTAGDState(NamedTuple):
       epoch_step: steps taken in the open epoch (t).
       epoch_length: steps in an epoch (T).
       step_count: steps taken in all, which the schedule is called with.
-      finite: for each tensor, whether the last gradient was finite.
       not_finite: for each tensor, gradients of the open epoch that were not finite.
       gamma: for each tensor, the divisor γ_k that the open epoch started with.
       multiplier: for each tensor, what the backbone's last update was multiplied by;
         1 before the first.
       evidence: what the method gathered up to now.
-      memory: what the method keeps of the last steps; zero at the start of an epoch.
+      memory: what the method keeps of the last steps.
       info: figures of the last closed epoch, a :class:`CurvatureInfo` or
         :class:`RobustInfo`.
       backbone_state: state of the wrapped optimizer.
@@ -109,7 +118,6 @@ class CTAGDState(NamedTuple):
     epoch_step: jax.Array
     epoch_length: jax.Array
     step_count: jax.Array
-    finite: jax.Array
     not_finite: jax.Array
     gamma: Gamma
     multiplier: jax.Array
@@ -143,17 +151,28 @@ def curvature_tuned(
 
     # Jitted, so that an update outside of jit does not compile the cond at every call.
     # Evidence does not come out of the cond, which would copy it at every step; step 0
-    # of the next epoch starts it anew. Memory does: it overwrites what the evidence was
-    # made from, and the cond orders the two, which saves a copy of the old memory.
+    # of the next epoch starts it anew. Where there is a correction, memory does: it
+    # overwrites what the evidence was made from, and the cond orders the two, which
+    # saves a copy of the old memory. The correction comes out in a part of memory, as
+    # the next epoch forgets it, which saves a vector of its own.
     @jax.jit
     def boundary(closing, gamma, info, evidence, memory, step):
+        def carried(correction):
+            if not method.corrects:
+                return None, None
+            after, free = method.remember(memory, step), _free(memory, step.updates)
+            if free is None:
+                return after, _add(step.updates, correction)
+            if correction is not None:
+                after = after._replace(**{free: correction})
+            return after, None
+
         def close():
             new_gamma, correction, new_info = method.close(evidence, step, gamma, info)
-            forgotten = jax.tree.map(jnp.zeros_like, memory)
-            return _add(step.updates, correction), forgotten, new_gamma, new_info
+            return new_gamma, new_info, carried(correction)
 
         def go_on():
-            return step.updates, method.remember(memory, step), gamma, info
+            return gamma, info, carried(None)
 
         return jax.lax.cond(closing, close, go_on)
 
@@ -166,7 +185,6 @@ def curvature_tuned(
             epoch_step=jnp.zeros((), jnp.int32),
             epoch_length=jnp.asarray(steps_per_epoch, jnp.int32),
             step_count=jnp.zeros((), jnp.int32),
-            finite=jnp.zeros((tensors,), jnp.bool_),
             not_finite=jnp.zeros((tensors,), jnp.int32),
             gamma=jnp.ones((tensors,), jnp.float32),
             multiplier=jnp.ones((tensors,), jnp.float32),
@@ -201,45 +219,55 @@ def curvature_tuned(
         length = jnp.asarray(steps_per_epoch)
         fraction = t.astype(jnp.float32) / length.astype(jnp.float32)
         fraction = jnp.minimum(fraction, 1.0)
-        gamma = method.divisor(state, fraction, gradients)
-        gamma = jnp.broadcast_to(gamma, state.gamma.shape).astype(jnp.float32)
+        sizes, figures = method.look(state.memory, gradients, params, updates)
+        gamma = method.divisor(state, fraction, sizes)
         relative_rate = _scheduled(schedule, state.step_count)
         # One vector for all tensors: XLA would compile a kernel for each reciprocal.
-        multiplier = relative_rate.astype(widest(updates)) / gamma.astype(
-            widest(updates)
-        )
-        updates = multiply(updates, multiplier)
+        dtype = widest(updates)
+        multiplier = relative_rate.astype(dtype) / gamma.astype(dtype)
+        tensors = state.gamma.shape
+        updates = multiply(updates, entries(multiplier, *tensors))
 
         start = t == 0
-        finite = per_tensor(all_finite, gradients, dtype=jnp.bool_)
+        finite = stack(sizes, dtype) < jnp.inf
         step = Step(
             epoch=state.epoch,
             epoch_step=t,
-            finite=finite,
-            paired=finite & state.finite & ~start,
+            sizes=sizes,
+            figures=figures,
             left_out=jnp.where(start, 0, state.not_finite)
             + (~finite).astype(jnp.int32),
             gradients=gradients,
             params=params,
             updates=updates,
-            gamma=gamma,
+            gamma=jnp.broadcast_to(gamma, tensors).astype(jnp.float32),
             schedule=relative_rate,
         )
         evidence = method.observe(state.evidence, state.memory, step, **extra_args)
 
         closing = t >= length - 1 if epoch_end is None else jnp.asarray(epoch_end)
-        updates, memory, gamma, info = boundary(
+        gamma, info, carried = boundary(
             closing, state.gamma, state.info, evidence, state.memory, step
         )
+        memory, corrected = carried
+        if not method.corrects:
+            memory = method.remember(state.memory, step)
+        elif corrected is not None:
+            updates = corrected
+        else:
+            correction = jax.tree.map(
+                lambda c: choose(closing, c, -0.0),  # u + 0 would lose the sign of a 0
+                getattr(memory, _free(memory, updates)),
+            )
+            updates = _add(updates, correction)
         return updates, CTAGDState(
             epoch=jnp.where(closing, optax.safe_increment(state.epoch), state.epoch),
             epoch_step=jnp.where(closing, 0, optax.safe_increment(t)),
             epoch_length=jnp.asarray(steps_per_epoch, jnp.int32),
             step_count=jnp.asarray(optax.safe_increment(state.step_count)),
-            finite=finite,
             not_finite=step.left_out,
             gamma=gamma,
-            multiplier=multiplier.astype(jnp.float32),
+            multiplier=jnp.broadcast_to(multiplier, tensors).astype(jnp.float32),
             evidence=evidence,
             memory=memory,
             info=info,
@@ -261,13 +289,24 @@ def _scheduled(schedule: optax.ScalarOrSchedule | None, count: jax.Array) -> jax
     return rate
 
 
+def _free(memory: Any, updates: optax.Updates) -> str | None:
+    """The field of memory that a correction fits into, if there is one."""
+
+    def shapes(tree: Any) -> list[tuple[Any, Any]]:
+        return [(x.shape, x.dtype) for x in jax.tree.leaves(tree)]
+
+    if any(x.dtype != wide(x.dtype) for x in jax.tree.leaves(updates)):
+        return None
+    fields = memory._asdict() if memory is not None else {}
+    return next((k for k, x in fields.items() if shapes(x) == shapes(updates)), None)
+
+
 def _add(updates: optax.Updates, correction: optax.Updates | None) -> optax.Updates:
     if correction is None:
         return updates
 
     def add(u, c):
         dtype = wide(u.dtype)
-        total = (u.astype(dtype) + c.astype(dtype)).astype(u.dtype)
-        return jnp.where(c == 0, u, total)  # u + 0 would lose the sign of a zero
+        return (u.astype(dtype) + c.astype(dtype)).astype(u.dtype)
 
     return jax.tree.map(add, updates, correction)

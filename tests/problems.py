@@ -44,19 +44,20 @@ def rotated_hessian(size):
     return jnp.asarray((rotation * np.logspace(-1, 1, size)) @ rotation.T)
 
 
-def observed_step(t, x, gradients, updates, epoch=0, finite_before=True):
+def observed_step(t, x, gradients, updates, epoch=0):
     """A step as an estimator sees it."""
-    finite = jnp.stack([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)])
+    sizes = tuple(jnp.max(jnp.abs(g), initial=0) for g in jax.tree.leaves(gradients))
+    tensors = (len(sizes),)
     return ctagd_optax.Step(
         epoch=jnp.asarray(epoch, jnp.int32),
         epoch_step=jnp.asarray(t, jnp.int32),
-        finite=finite,
-        paired=finite & finite_before & (t > 0),
-        left_out=jnp.zeros(finite.shape, jnp.int32),
+        sizes=sizes,
+        figures=None,
+        left_out=jnp.zeros(tensors, jnp.int32),
         gradients=gradients,
         params=x,
         updates=updates,
-        gamma=jnp.ones(finite.shape, jnp.float32),
+        gamma=jnp.ones(tensors, jnp.float32),
         schedule=jnp.ones((), jnp.float32),
     )
 

@@ -197,20 +197,20 @@ def check(switches, problem):
     )
 
 
-search = jax.jit(_ct_agd.quantiles, static_argnames="q")
+search = jax.jit(_ct_agd.clipped_quantiles, static_argnames="q")
 
 
-def compiled_quantiles(tensors, q, where, within):
+def compiled_quantiles(tensors, q, *args):
     """The search for quantiles compiled, as it is the same for every combination."""
     with jax.disable_jit(False):
-        return search(tensors, q=q, where=where, within=within)
+        return search(tensors, q, *args)
 
 
 @pytest.mark.parametrize(
     "switches", COMBINATIONS, ids=lambda s: "-".join(map(str, s.values()))
 )
 def test_every_combination_of_switches(switches, monkeypatch):
-    monkeypatch.setattr(_ct_agd, "quantiles", compiled_quantiles)
+    monkeypatch.setattr(_ct_agd, "clipped_quantiles", compiled_quantiles)
     tree = {
         "matrix": ((3, 2), "float32"),
         "nested": ({"scalar": ((), "float64"), "none": None}, [((0,), "float32")]),

@@ -1,6 +1,6 @@
 """What an estimator of the Hessian's diagonal is, and what estimators share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike, DTypeLike
 
-from ctagd_optax._trees import accumulate, map_with_index, wide
+from ctagd_optax._trees import accumulate, choose, entries, map_with_index, wide
 from ctagd_optax._wrapper import Step
 
 
@@ -39,8 +39,8 @@ class CurvatureEstimator(NamedTuple):
         None, sums are kept in float32 for 16-bit parameters, else in the parameter's
         dtype.
       observe: ``observe(evidence, memory, step, eps, **extra_args) -> evidence``;
-        forgets the last epoch at ``step.epoch_step == 0``, and leaves out differences
-        between two steps where ``step.paired`` is False.
+        forgets the last epoch at ``step.epoch_step == 0``, and leaves out tensors
+        where ``step.finite()`` does not hold, now or at the step before.
       remember: ``remember(memory, step) -> memory``: what the next step needs.
       estimate: ``estimate(evidence, eps) -> CurvatureEstimate``.
     """
@@ -69,22 +69,21 @@ def accumulate_products(totals: Any, a: Any, b: Any, start: jax.Array) -> Any:
     return jax.tree.map(lambda s, x, y: accumulate(s, x * y, start), totals, a, b)
 
 
-def differences(end: Any, begin: Any, where: jax.Array) -> Any:
+def differences(end: Any, begin: Any, where: Sequence[jax.Array]) -> Any:
     """``end - begin`` in at least float32; 0 in tensors where ``where`` is False."""
 
     def difference(i, x, y):
         dtype = wide(y.dtype)
-        return jnp.where(where[i], x.astype(dtype) - y.astype(dtype), 0)
+        return choose(where[i], x.astype(dtype) - y.astype(dtype), 0)
 
     return map_with_index(difference, end, begin)
 
 
 def finite_only(tree: Any, step: Step) -> Any:
-    """A tree in the parameters' dtypes; 0 in tensors that are left out of the step."""
+    """A tree in the parameters' dtypes; NaN in tensors that the step leaves out."""
+    finite = step.finite()
     return map_with_index(
-        lambda i, x, p: jnp.where(step.finite[i], x.astype(p.dtype), 0),
-        tree,
-        step.params,
+        lambda i, x, p: choose(finite[i], x.astype(p.dtype), jnp.nan), tree, step.params
     )
 
 
@@ -115,6 +114,7 @@ def square_root(variance: jax.Array) -> jax.Array:
 
 def fill(values: jax.Array, like: Any) -> Any:
     """A tree of tensors, each filled with its entry of a vector."""
+    scalars = entries(values, len(jax.tree.leaves(like)))
     return map_with_index(
-        lambda i, x: jnp.zeros_like(x, dtype=values.dtype) + values[i], like
+        lambda i, x: jnp.zeros_like(x, dtype=values.dtype) + scalars[i], like
     )

@@ -19,8 +19,9 @@ from ctagd_optax._trees import (
     accumulators,
     all_finite,
     counters,
+    entries,
     map_with_index,
-    per_tensor,
+    stack,
     wide,
 )
 
@@ -119,10 +120,16 @@ def hutchinson(every: ArrayLike = 1, seed: ArrayLike = 0) -> CurvatureEstimator:
         products = jax.lax.cond(
             due, product, lambda: jax.tree.map(jnp.zeros_like, step.params)
         )
-        finite = per_tensor(all_finite, products, dtype=jnp.bool_)
-        valid = due & step.finite & finite
-        count = accumulate(evidence.sample_count, valid.astype(jnp.int32), start)
-        share = jnp.where(valid, 1 / jnp.maximum(count, 1).astype(jnp.float32), 0)
+        valid = [
+            due & finite & all_finite(x)
+            for finite, x in zip(step.finite(), jax.tree.leaves(products), strict=True)
+        ]
+        count = accumulate(evidence.sample_count, stack(valid, jnp.int32), start)
+        share = 1 / jnp.maximum(count, 1).astype(jnp.float32)
+        shares = [
+            jnp.where(one, x, 0)
+            for one, x in zip(valid, entries(share, len(valid)), strict=True)
+        ]
 
         def deviation(i, x, mean):
             dtype = wide(x.dtype)
@@ -132,10 +139,10 @@ def hutchinson(every: ArrayLike = 1, seed: ArrayLike = 0) -> CurvatureEstimator:
         deviations = map_with_index(deviation, products, evidence.product_mean)
 
         def move(i, mean, d):
-            return accumulate(mean, share[i].astype(d.dtype) * d, start)
+            return accumulate(mean, shares[i].astype(d.dtype) * d, start)
 
         def spread(i, total, d):
-            return accumulate(total, (1 - share[i]).astype(d.dtype) * d**2, start)
+            return accumulate(total, (1 - shares[i]).astype(d.dtype) * d**2, start)
 
         return HutchinsonEvidence(
             product_mean=map_with_index(move, evidence.product_mean, deviations),

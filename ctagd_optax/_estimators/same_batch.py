@@ -22,7 +22,7 @@ from ctagd_optax._trees import (
     all_finite,
     counters,
     map_with_index,
-    per_tensor,
+    stack,
     wide,
 )
 
@@ -155,8 +155,12 @@ def same_batch(every: ArrayLike = 1, seed: ArrayLike = 0) -> CurvatureEstimator:
             second_params, second_gradients = jax.lax.cond(
                 due, lambda: probe(grad_fn, step), lambda: (step.params,) * 2
             )
-        finite = per_tensor(all_finite, second_gradients, dtype=jnp.bool_)
-        valid = due & step.finite & finite
+        valid = [
+            due & finite & all_finite(g)
+            for finite, g in zip(
+                step.finite(), jax.tree.leaves(second_gradients), strict=True
+            )
+        ]
         dx = differences(second_params, step.params, valid)
         dg = differences(second_gradients, step.gradients, valid)
 
@@ -168,7 +172,7 @@ def same_batch(every: ArrayLike = 1, seed: ArrayLike = 0) -> CurvatureEstimator:
             displacement_change=add(evidence.displacement_change, dx, dg),
             change_square=add(evidence.change_square, dg, dg),
             sample_count=accumulate(
-                evidence.sample_count, valid.astype(jnp.int32), step.epoch_step == 0
+                evidence.sample_count, stack(valid, jnp.int32), step.epoch_step == 0
             ),
         )
 

@@ -17,6 +17,7 @@ from ctagd_optax._estimators.base import (
 from ctagd_optax._trees import (
     accumulate,
     accumulators,
+    choose,
     map_with_index,
     subtract,
     wide,
@@ -128,19 +129,25 @@ def secant(
         start = step.epoch_step == 0
         t = step.epoch_step if weighting == "linear" else jnp.ones_like(step.epoch_step)
 
+        finite = step.finite()
+
         def observe_tensor(i, g, g_before, dx, numerator, denominator):
             dtype = wide(g_before.dtype)
             dx = dx.astype(dtype)
-            mask = step.paired[i] & (jnp.abs(dx) > jnp.asarray(eps, dtype))
-            h = (g.astype(dtype) - g_before.astype(dtype)) / jnp.where(mask, dx, 1)
+            # What the step before left out is NaN.
+            bound = choose(finite[i] & ~start, jnp.asarray(eps, dtype), jnp.inf)
+            mask = jnp.abs(dx) > bound
+            change = g.astype(dtype) - g_before.astype(dtype)
+            if pairing == "algorithm":
+                mask &= ~jnp.isnan(change)
+            h = choose(mask, change, 0) / choose(mask, dx, 1)
             if not noiseless:
-                h += jnp.asarray(noise_std, dtype) * quotient_noise(seed, step, i, h)
-            weight = jnp.where(mask, t.astype(dtype), 0)
+                noise = jnp.asarray(noise_std, dtype) * quotient_noise(seed, step, i, h)
+                h += choose(mask, noise, 0)
+            weight = t.astype(dtype)
             return SecantEvidence(
-                quotient_sum=accumulate(
-                    numerator, jnp.where(mask, weight * h, 0), start
-                ),
-                mask_sum=accumulate(denominator, weight, start),
+                quotient_sum=accumulate(numerator, weight * h, start),
+                mask_sum=accumulate(denominator, weight * mask.astype(dtype), start),
             )
 
         tensors = map_with_index(
@@ -158,7 +165,7 @@ def secant(
 
     def remember(memory, step):
         del memory
-        # A sample that is left out is not remembered: the next one has no pair.
+        # A sample that is left out is NaN: the next one has no pair.
         return SecantMemory(
             previous_gradients=finite_only(step.gradients, step),
             previous_params=(
@@ -170,7 +177,7 @@ def secant(
         def value(numerator, denominator):
             dtype = wide(numerator.dtype)
             total = denominator.astype(dtype) + jnp.asarray(eps, dtype)
-            return numerator.astype(dtype) / jnp.where(denominator > 0, total, 1)
+            return numerator.astype(dtype) / choose(denominator > 0, total, 1)
 
         return CurvatureEstimate(
             value=jax.tree.map(value, evidence.quotient_sum, evidence.mask_sum),

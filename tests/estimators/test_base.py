@@ -72,10 +72,10 @@ def test_numpy_reference(name):
             gradients[t, 0, 1] = [np.nan, np.inf][t % 2]
         if 8 in bad:
             second[1][6, 1, 1] = np.nan
-        memory, finite_before, products = nothing, True, []
+        memory, products = nothing, []
         for t in range(steps):
             step = problems.observed_step(
-                t, leaf(thetas[t]), leaf(gradients[t]), None, epoch, finite_before
+                t, leaf(thetas[t]), leaf(gradients[t]), None, epoch
             )
             step = step._replace(updates=leaf(thetas[t]))
             signs = np.asarray(random_signs(0, step)["x"])
@@ -83,7 +83,6 @@ def test_numpy_reference(name):
             evidence, memory = observe(
                 evidence, memory, step, leaf(second[0][t]), leaf(second[1][t])
             )
-            finite_before = step.finite
         if name == "same_batch":
             wanted = reference_estimators.same_batch(thetas, gradients, *second, 2)
         elif name == "hutchinson":
