@@ -109,18 +109,10 @@ def put_batch(mesh: Mesh, batch: dict[str, np.ndarray]) -> dict[str, jax.Array]:
     }
 
 
-def put_everywhere(mesh: Mesh, tree: Any, shardings: Any = None) -> Any:
-    """Places what every process holds in full."""
-    if shardings is None:
-        shardings = jax.tree.map(lambda _: NamedSharding(mesh, P()), tree)
-
-    def place(x: Any, sharding: NamedSharding) -> jax.Array:
-        if jax.process_count() == 1:
-            return jax.device_put(x, sharding)
-        if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
-            data = place(jax.random.key_data(x), sharding)
-            return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
-        host = np.asarray(x)
-        return jax.make_array_from_callback(host.shape, sharding, host.__getitem__)
-
-    return jax.tree.map(place, tree, shardings)
+def put_everywhere(mesh: Mesh, tree: dict[str, np.ndarray]) -> dict[str, jax.Array]:
+    """Places what every process and every device holds in full."""
+    sharding = NamedSharding(mesh, P())
+    return {
+        name: jax.make_array_from_callback(x.shape, sharding, np.asarray(x).__getitem__)
+        for name, x in tree.items()
+    }

@@ -220,6 +220,7 @@ def make_functions(
     steps_per_epoch: int,
     accumulate: int = 1,
     unroll: bool = False,
+    spread: bool = False,
 ) -> Functions:
     """Makes the functions of a run.
 
@@ -231,6 +232,7 @@ def make_functions(
       accumulate: parts of a batch whose gradients are averaged.
       unroll: writes those parts out instead of looping, as XLA's CPU backend runs
         convolutions in loops slowly.
+      spread: draws weights so that each device can make its part.
 
     Returns:
       The :class:`Functions`.
@@ -249,10 +251,11 @@ def make_functions(
     statistics_graph, *_ = nnx.split(abstract, *split)
 
     def init(seed: int) -> TrainState:
-        # Drawing weights with threefry takes a CPU most of the set-up time. Dropout's
-        # draws must not depend on how a batch is spread, which only threefry keeps.
+        # Only threefry draws each device's part there, and the same numbers however
+        # they are spread; but to compile it takes a CPU most of the set-up time.
+        weights = "threefry2x32" if spread else "rbg"
         rngs = nnx.Rngs(
-            params=jax.random.key(seed, impl="rbg"), dropout=jax.random.key(seed)
+            params=jax.random.key(seed, impl=weights), dropout=jax.random.key(seed)
         )
         _, params, batch_stats, streams = nnx.split(make_model(rngs), *split)
         return TrainState(
@@ -407,6 +410,7 @@ class Run:
             self.pipeline.steps_per_epoch,
             config.accumulate,
             unroll=self.mesh.devices.flat[0].platform == "cpu",
+            spread=config.shard,
         )
         self.abstract = jax.eval_shape(self.functions.init, 0)
         self.placement = devices.placement(self.mesh, self.abstract, config.shard)
@@ -434,9 +438,9 @@ class Run:
         return [_path(path) for path, _ in paths]
 
     def init(self) -> TrainState:
-        """The training state before the first step; made on one device, then spread."""
-        state = jax.jit(self.functions.init)(self.config.seed)
-        return devices.put_everywhere(self.mesh, state, self.placement)
+        """The training state before the first step, made where it belongs."""
+        make = jax.jit(self.functions.init, out_shardings=self.placement)
+        return make(self.config.seed)
 
     def like(self) -> TrainState:
         """Shapes, dtypes and places of a training state."""

@@ -27,7 +27,7 @@ from ctagd_optax._trees import (
     largest,
     map_with_index,
     stack,
-    sums,
+    totals,
     wide,
     widest,
 )
@@ -135,13 +135,16 @@ def close_epoch(
         estimate.observed,
     )
 
-    def count(h):
+    def masks(h):
         low, high = (jnp.asarray(bound, h.dtype) for bound in bounds)
-        masks = h < low, h > high, h == h  # which NaN is not
-        return sums(*(mask.astype(jnp.int32) for mask in masks))
+        return h < low, h > high, h == h  # which NaN is not
 
-    counts = jax.tree.leaves(jax.tree.map(count, raw))
-    low, high, observed = (stack(counts[i::3], jnp.int32) for i in range(3))
+    counts = totals(
+        [[x.astype(jnp.int32) for x in masks(h)] for h in jax.tree.leaves(raw)]
+    )
+    low, high, observed = (
+        stack([each[i] for each in counts], jnp.int32) for i in range(3)
+    )
     sizes = np.asarray([h.size for h in jax.tree.leaves(raw)], np.int32)
     skip = unobserved == "skip"
     gamma = _divisors(
@@ -153,7 +156,7 @@ def close_epoch(
     def correct(i, g, h):
         low, high = (jnp.asarray(bound, h.dtype) for bound in bounds)
         # A tensor without any evidence is left alone.
-        there = searched & (counts[3 * i + 2] > 0)
+        there = searched & (counts[i][2] > 0)
         if skip:
             there &= h == h
         h = jnp.where(h > low, jnp.minimum(h, high), low)  # low where it is NaN
@@ -162,13 +165,11 @@ def close_epoch(
         return choose(there, product, -0.0) / h
 
     correction = map_with_index(correct, gradients, raw)
-    squares = jax.tree.leaves(
-        jax.tree.map(_squares, *jax.lax.stop_gradient((correction, params)))
-    )
+    squares = _squares(*jax.lax.stop_gradient((correction, params)))
     correction = map_with_index(
-        lambda i, c: choose(squares[2 * i] < jnp.inf, c, -0.0), correction
+        lambda i, c: choose(squares[i][0] < jnp.inf, c, -0.0), correction
     )
-    length, scale = (jnp.sqrt(stack(squares[i::2])) for i in range(2))
+    length, scale = (jnp.sqrt(stack([each[i] for each in squares])) for i in range(2))
     unchanged = (length == 0) | ~jnp.isfinite(length)
     there = observed > 0
 
@@ -329,7 +330,7 @@ def ct_agd(
 
     def look(memory, gradients, params, updates):
         del memory, params, updates
-        return tuple(largest(g) for g in jax.tree.leaves(gradients)), None
+        return largest(jax.tree.leaves(gradients)), None
 
     def divisor(state, fraction, sizes):
         del sizes
@@ -423,10 +424,10 @@ def _divisors(
     return gamma
 
 
-def _squares(*tensors: jax.Array) -> tuple[jax.Array, ...]:
-    """The sum of squares of each."""
-    dtype = widest(tensors)
-    return sums(*(x.astype(dtype) ** 2 for x in tensors))
+def _squares(*trees: Any) -> list[tuple[jax.Array, ...]]:
+    """For each tensor, its sum of squares in each tree."""
+    leaves = zip(*map(jax.tree.leaves, trees), strict=True)
+    return totals([[x.astype(widest(each)) ** 2 for x in each] for each in leaves])
 
 
 def _check_boundary(

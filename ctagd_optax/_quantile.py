@@ -10,6 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from ctagd_optax._trees import entries as entries_of
+from ctagd_optax._trees import totals
 
 _LIMB = 12  # bits; the product of two limbs is exact in 32-bit integers
 
@@ -247,9 +248,9 @@ def _clipped_neighbours(tensors, within, entries, index):
     def counts(keys):
         # The bounds are no subnormal numbers, so the floats can be compared.
         values = entries_of(_from_key(keys, dtype), len(tensors))
-        return jnp.stack(
-            [count(x <= value) for x, value in zip(tensors, values, strict=True)]
-        )
+        masks = [(x <= value) for x, value in zip(tensors, values, strict=True)]
+        found = totals([(mask.astype(jnp.int32),) for mask in masks])
+        return jnp.stack([number for (number,) in found])
 
     found = _search(counts, low, high, entries, index)
     return tuple(_from_key(key, dtype) for key in found)

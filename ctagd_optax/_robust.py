@@ -12,16 +12,8 @@ import optax
 from jax.typing import ArrayLike, DTypeLike
 
 from ctagd_optax import _checks as checks
-from ctagd_optax._trees import (
-    accumulate,
-    accumulators,
-    choose,
-    entries,
-    ratio,
-    stack,
-    sums,
-    widest,
-)
+from ctagd_optax._motion import see
+from ctagd_optax._trees import accumulate, accumulators, ratio, stack
 from ctagd_optax._wrapper import Method, curvature_tuned
 
 
@@ -101,20 +93,6 @@ class RobustMemory(NamedTuple):
     last_multiplier: jax.Array  # m_{t-1}, without the schedule
     last_schedules: jax.Array  # s_{t-1} and s_{t-2}
     streak: jax.Array  # finite gradients in a row
-
-
-class Motion(NamedTuple):
-    """What is seen of a step; vectors have an entry per tensor."""
-
-    params: optax.Params  # θ_t
-    motion: Any  # v_{t-1}
-    older: jax.Array  # ⟨v_{t-2}, g_t⟩
-    promise: jax.Array  # ⟨u, g⟩ of the backbone's update u
-    own_square: jax.Array  # ‖u‖²
-    own_sum: jax.Array  # the sum of its entries
-    overlap: jax.Array  # ⟨v_{t-1}, g_t⟩
-    square: jax.Array  # ‖v_{t-1}‖²
-    sum: jax.Array  # the sum of its entries
 
 
 class RobustEvidence(NamedTuple):
@@ -300,15 +278,10 @@ def robust_method(
         )
 
     def look(memory, gradients, params, updates):
-        trees = *memory[:2], *jax.lax.stop_gradient((gradients, params, updates))
         scale = jnp.where(memory.last_multiplier > 0, memory.last_multiplier, 1)
         scale = scale[:1] if pooling == "all" else scale
-        scalars = entries(scale, len(memory.streak))
-        each = zip(scalars, *map(jax.tree.leaves, trees), strict=True)
-        seen = [_look(*tensors) for tensors in each]
-        moved, motion, sizes, *figures = zip(*seen, strict=True) if seen else [()] * 10
-        vectors = map(jax.tree.structure(params).unflatten, (moved, motion))
-        return sizes, Motion(*vectors, *map(stack, figures))
+        trees = jax.lax.stop_gradient((params, gradients, updates))
+        return see(memory.previous_params, memory.previous_motion, scale, *trees)
 
     def divisor(state, fraction, sizes):
         evidence, info, gamma = jax.lax.stop_gradient(
@@ -325,9 +298,8 @@ def robust_method(
         # Later ones: linearly from m to min(1, m). All tensors have one m, or each.
         gamma = gamma[:1] if pooling == "all" else gamma
         later = 1 / gamma - jnp.maximum(1 / gamma - 1, 0) * fraction
-        usual = jnp.where(
-            first, _mean_square(evidence), info.gradient_square[: len(gamma)]
-        )
+        usual = info.gradient_square[: len(gamma)]
+        usual = jnp.where(first, _mean_square(evidence), usual)
         size = jnp.sum(stack(sizes), keepdims=True)
         return 1 / _cut(jnp.where(first, early, later), size, rule.guard * usual)
 
@@ -407,25 +379,6 @@ def robust_method(
         return 1 / after, None, RobustInfo(*figures, left_out=step.left_out)
 
     return Method("robust_ct_agd", False, init, look, divisor, observe, remember, close)
-
-
-def _look(scale, before, motion, g, params, update):
-    """New memory and figures of a tensor, in an order that lets XLA work in place.
-
-    Each line needs the one above, so that nothing is overwritten before it is read.
-    """
-    dtype = widest((motion, g, update))
-    g, u, v, scale = (x.astype(dtype) for x in (g, update, motion, scale))
-    older, promise, own_square, own_sum = sums(v * g, u * g, u * u, u)
-    before, kept = before.astype(dtype), before.dtype
-    moved = choose(older < jnp.inf, params.astype(dtype) - before, 0)
-    motion = (moved / scale).astype(motion.dtype)
-    v = motion.astype(dtype)
-    overlap, square, total, size = sums(v * g, v * v, v, g * g)
-    params = before + scale * v  # as it is given, but for rounding
-    params = jnp.where(jnp.isnan(params), 0, params).astype(kept)
-    figures = older, promise, own_square, own_sum, overlap, square, total
-    return params, motion, size, *figures
 
 
 def _mean_square(evidence: RobustEvidence) -> jax.Array:

@@ -49,18 +49,18 @@ def entries(vector: jax.Array, tensors: int) -> list[jax.Array]:
     """The entries of a vector as scalars; that of a vector of one is for all tensors.
 
     XLA compiles equal kernels once. An index would make the kernel of each tensor its
-    own, at 20 ms each, so entries are picked by a sum over a mask, outside of it.
+    own, at 20 ms each, so entries are picked by sums over masks, outside of it.
     """
     if vector.shape == (1,):
         return [vector[0]] * tensors
-    scalars = []
+    scalars: list[jax.Array] = []
     for first in range(0, tensors, _GROUP):
         last = min(first + _GROUP, tensors)
         group = jax.lax.slice_in_dim(vector, first, last)
         zeros = jnp.zeros_like(group)
-        for mask in np.eye(last - first, dtype=np.bool_):
-            chosen = jax.lax.select(jnp.asarray(mask), group, zeros)
-            scalars.append(jnp.sum(chosen, dtype=vector.dtype))
+        masks = np.eye(last - first, dtype=np.bool_)
+        chosen = [jax.lax.select(jnp.asarray(mask), group, zeros) for mask in masks]
+        scalars += _reduce(chosen, jax.lax.add, (0,))
     return scalars
 
 
@@ -89,27 +89,60 @@ def ratio(x: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.where(y != 0, x / jnp.where(y != 0, y, 1), 0)
 
 
-def sums(*terms: jax.Array) -> tuple[jax.Array, ...]:
-    """The sums of tensors of one shape.
+def totals(
+    terms: Sequence[Sequence[jax.Array]],
+    operation: Callable[..., jax.Array] = jax.lax.add,
+) -> list[tuple[jax.Array, ...]]:
+    """For each tensor, the sums of its terms, which have its shape; or their maxima.
 
-    One pass and one kernel for all of them, which XLA does not make of single sums on
-    a CPU. Over several devices it would gather their parts, so there they are single.
+    The terms of a tensor take one pass and one kernel, those of small tensors of one
+    shape together, which XLA does not make of single sums on a CPU. Over several
+    devices it would gather their parts, so there they are single.
     """
-    size, dimensions = terms[0].size, tuple(range(terms[0].ndim))
+    alike: dict[Any, list[int]] = {}
+    for i, each in enumerate(terms):
+        key = tuple((x.shape, x.dtype) for x in each)
+        alike.setdefault(key, []).append(i)
+    found: list[tuple[jax.Array, ...]] = [()] * len(terms)
+    for key, members in alike.items():
+        number = len(key)
+        small = terms[members[0]][0].size <= _ONE_STAGE
+        together = max(_GROUP // number, 1) if small and _one_device() else 1
+        for first in range(0, len(members), together):
+            group = members[first : first + together]
+            scalars = _total([x for i in group for x in terms[i]], operation)
+            for n, i in enumerate(group):
+                found[i] = tuple(scalars[n * number : (n + 1) * number])
+    return found
+
+
+def _one_device() -> bool:
+    return jax.device_count() == 1
+
+
+def _total(terms: Sequence[jax.Array], operation: Callable) -> Sequence[jax.Array]:
+    size, every = terms[0].size, tuple(range(terms[0].ndim))
     width = _divisor(size)
-    if jax.device_count() > 1 or (width < _GROUP and size > _ONE_STAGE):
-        return tuple(jnp.sum(x, dtype=x.dtype) for x in terms)
-
-    def reduce(terms, dimensions):
-        zeros = tuple(jnp.zeros((), x.dtype) for x in terms)
-        return jax.lax.reduce(
-            terms, zeros, lambda a, b: jax.tree.map(jax.lax.add, a, b), dimensions
-        )
-
+    awkward = width < _GROUP and size > _ONE_STAGE
+    if len(terms) == 1 or awkward or not _one_device():
+        return [_reduce([x], operation, every)[0] for x in terms]
     if size <= _ONE_STAGE:
-        return tuple(reduce(terms, dimensions))
+        return _reduce(terms, operation, every)
     # In two stages: a long float32 sum would lose its last terms.
-    return tuple(reduce(reduce(tuple(x.reshape(-1, width) for x in terms), (1,)), (0,)))
+    rows = _reduce([x.reshape(-1, width) for x in terms], operation, (1,))
+    return _reduce(rows, operation, (0,))
+
+
+def _reduce(
+    terms: Sequence[jax.Array], operation: Callable, dimensions: tuple[int, ...]
+) -> Sequence[jax.Array]:
+    """Reduces several tensors in one pass. 0 must be neutral."""
+    zeros = [jnp.zeros((), x.dtype) for x in terms]
+    if len(terms) == 1:
+        return [jax.lax.reduce(terms[0], zeros[0], operation, dimensions)]
+    return jax.lax.reduce(
+        list(terms), zeros, lambda a, b: jax.tree.map(operation, a, b), dimensions
+    )
 
 
 def _divisor(size: int) -> int:
@@ -117,17 +150,16 @@ def _divisor(size: int) -> int:
     return next((n for n in range(math.isqrt(size), 1, -1) if size % n == 0), 1)
 
 
-def largest(x: jax.Array) -> jax.Array:
-    """The largest magnitude, in at least float32; NaN if there is one."""
-    x = jnp.abs(x).astype(wide(x.dtype))
-    zero = jnp.zeros((), x.dtype)
-    return jax.lax.reduce(x, zero, jax.lax.max, tuple(range(x.ndim)))
-
-
 def all_finite(x: jax.Array) -> jax.Array:
     """Whether every entry of a tensor is finite."""
-    # NaN passes through the maximum; all(isfinite(x)) would write a mask of x's size.
-    return largest(x) < jnp.inf
+    return largest([x])[0] < jnp.inf
+
+
+def largest(tensors: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
+    """The largest magnitudes, in at least float32; NaN where there is one."""
+    # all(isfinite(x)) would write a mask of x's size.
+    terms = [(jnp.abs(x).astype(wide(x.dtype)),) for x in tensors]
+    return tuple(found for (found,) in totals(terms, jax.lax.max))
 
 
 def accumulators(params: optax.Params, dtype: DTypeLike | None) -> Any:

@@ -1,5 +1,9 @@
 """Parameters and state over eight devices."""
 
+import collections
+import math
+import re
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -104,3 +108,97 @@ def test_init_follows_the_parameters_sharding():
         state = jax.jit(opt.init)(params)
     assert state.evidence.gradient_sum["w"].sharding.spec == P("x", None)
     assert state.memory.previous_params["b"].sharding.spec == P("x")
+
+
+def collectives(hlo):
+    """How many numbers each kind of collective moves in all, and the most at once."""
+    total, most = collections.Counter(), collections.Counter()
+    kinds = "all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter"
+    for shape, kind in re.findall(rf"= (.*?) ({kinds})(?:-start)?\(", hlo):
+        sizes = [
+            math.prod(int(n) for n in dimensions.split(",") if n)
+            for dimensions in re.findall(r"\w+\[([\d,]*)\]", shape)
+        ]
+        total[kind] += sum(sizes)
+        most[kind] = max(most[kind], *sizes)
+    return total, most
+
+
+LAYOUTS = {
+    "data": {"w": P(), "b": P(), "scalar": P()},
+    "fsdp": {"w": P("x"), "b": P("x"), "scalar": P()},
+    "tensor": {"w": P(None, "y"), "b": P("y"), "scalar": P()},
+    "both": {"w": P("x", "y"), "b": P(("x", "y")), "scalar": P()},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("axis_type", [AxisType.Auto, AxisType.Explicit], ids=str)
+@pytest.mark.parametrize("opt", [literal(), robust()], ids=["literal", "robust"])
+def test_collectives_are_a_few_scalars_a_tensor(opt, axis_type, layout):
+    mesh = jax.make_mesh((4, 2), ("x", "y"), axis_types=(axis_type,) * 2)
+    shardings = {k: NamedSharding(mesh, s) for k, s in LAYOUTS[layout].items()}
+    with jax.set_mesh(mesh):
+        params = jax.device_put(make_params(), shardings)
+        places = optax.tree.map_params(
+            opt,
+            lambda _, sharding: sharding,
+            jax.eval_shape(opt.init, params),
+            shardings,
+            transform_non_params=lambda _: NamedSharding(mesh, P()),
+        )
+        state = jax.jit(opt.init, out_shardings=places)(params)
+        for x, place in zip(*map(jax.tree.leaves, (state, places)), strict=True):
+            assert x.sharding.is_equivalent_to(place, x.ndim)
+
+        def step(grads, state, params):
+            updates, state = opt.update(grads, state, params)
+            return optax.apply_updates(params, updates), state
+
+        # The end of the epoch is in the same program.
+        program = jax.jit(step, donate_argnums=(1, 2)).lower(params, state, params)
+        total, most = collectives(program.compile().as_text())
+    if layout == "data":
+        assert not total
+        return
+    assert set(total) == {"all-reduce"}
+    assert most["all-reduce"] <= 2  # each is a scalar, or two of them in a vector
+    assert total["all-reduce"] <= 9 * len(params)
+
+
+@pytest.mark.parametrize("opt", [literal(), robust()], ids=["literal", "robust"])
+def test_gradients_of_a_part_of_the_batch_on_each_device(opt, default_jax):
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
+    batch = jax.random.normal(jax.random.key(0), (64, 16))
+
+    def batch_loss(params, batch):
+        return jnp.mean((batch @ params["w"].T) ** 2) + loss(params)
+
+    def device_step(params, state, batch):
+        def mean_loss(params):  # over all devices, so its gradients are, too
+            return jax.lax.pmean(batch_loss(params, batch), "data")
+
+        updates, state = opt.update(jax.grad(mean_loss)(params), state, params)
+        return optax.apply_updates(params, updates), state
+
+    def whole_step(params, state, batch):
+        grads = jax.grad(batch_loss)(params, batch)
+        updates, state = opt.update(grads, state, params)
+        return optax.apply_updates(params, updates), state
+
+    spread = jax.jit(
+        jax.shard_map(
+            device_step,
+            mesh=mesh,
+            in_specs=(P(), P(), P("data")),
+            out_specs=(P(), P()),
+        )
+    )
+    results = []
+    for step in (spread, jax.jit(whole_step)):
+        params, state = make_params(), opt.init(make_params())
+        for _ in range(9):
+            params, state = step(params, state, batch)
+        results.append((params, state.gamma))
+    assert (results[0][1] != 1).all()
+    chex.assert_trees_all_close(*results, rtol=1e-4, atol=1e-6)

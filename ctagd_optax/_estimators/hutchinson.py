@@ -170,7 +170,9 @@ def hutchinson(every: ArrayLike = 1, seed: ArrayLike = 0) -> CurvatureEstimator:
             value=jax.tree.map(
                 lambda mean: mean.astype(wide(mean.dtype)), evidence.product_mean
             ),
-            observed=fill(count > 0, evidence.product_mean),
+            observed=jax.tree.map(
+                lambda samples: samples > 0, fill(count, evidence.product_mean)
+            ),
             standard_error=map_with_index(standard_error, evidence.product_deviation),
             count=fill(count, evidence.product_mean),
         )

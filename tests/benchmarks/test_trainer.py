@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import re
@@ -58,6 +59,10 @@ def _remember_compiled(compiled):
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
+    _small_in(monkeypatch)
+
+
+def _small_in(monkeypatch):
     monkeypatch.setitem(workloads.WORKLOADS, small.NAME, small.SMALL)
 
 
@@ -99,20 +104,27 @@ def rows_without_times(out):
     ]
 
 
-@pytest.fixture(scope="module")
-def whole_run(tmp_path_factory, strict_jax):
-    """A run of three epochs that nothing disturbed."""
-    out = tmp_path_factory.mktemp("whole")
-    workloads.WORKLOADS["small"] = small.SMALL
+def undisturbed(out, **options):
+    """A run of three epochs on one device that nothing disturbed, and its end."""
     with (
+        pytest.MonkeyPatch.context() as patch,
         jax.enable_x64(False),
         jax.numpy_dtype_promotion("standard"),
         jax.numpy_rank_promotion("allow"),
     ):
-        train(config(out, devices=1))
-        state = final_state(out, devices=1)
-    del workloads.WORKLOADS["small"]
-    return out, state
+        _small_in(patch)
+        train(config(out, devices=1, **options))
+        return out, final_state(out, devices=1, **options)
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory, strict_jax):
+    return undisturbed(tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture(scope="module")
+def sharded_run(tmp_path_factory, strict_jax):
+    return undisturbed(tmp_path_factory.mktemp("sharded"), shard=True)
 
 
 def test_files_of_a_run(whole_run):
@@ -208,30 +220,61 @@ def test_a_run_of_some_steps_is_measured_and_goes_on_bitwise(whole_run, tmp_path
     assert rows_without_times(tmp_path) == rows_without_times(whole)
 
 
-@pytest.mark.parametrize("shard", [False, True], ids=["data", "fsdp"])
-def test_eight_devices_train_as_one_does(whole_run, tmp_path, shard):
-    _, expected = whole_run
-    options = {"devices": 8, "shard": shard}
-    train(config(tmp_path, **options))
-    actual = final_state(tmp_path, **options)
+def assert_same_end(actual, expected):
     chex.assert_trees_all_close(
         (actual.params, actual.batch_stats),
         (expected.params, expected.batch_stats),
         rtol=1e-3,
         atol=1e-4,
     )
+
+
+@pytest.mark.parametrize("run", ["whole_run", "sharded_run"], ids=["data", "fsdp"])
+def test_eight_devices_train_as_one_does(run, tmp_path, request):
+    _, expected = request.getfixturevalue(run)
+    options = {"devices": 8, "shard": run == "sharded_run"}
+    train(config(tmp_path, **options))
+    assert_same_end(final_state(tmp_path, **options), expected)
     spread = Run(config(tmp_path, **options)).init().params
     kernel = spread["hidden"]["kernel"].get_value()
-    assert kernel.sharding.is_fully_replicated is not shard
+    assert kernel.sharding.is_fully_replicated is not options["shard"]
     assert len(kernel.sharding.device_set) == 8
 
 
-def two_processes(out, compiled, *arguments):
+def test_no_device_ever_holds_a_whole_tensor():
+    run = Run(config(pathlib.Path("unused"), devices=8, shard=True))
+    make = jax.jit(run.functions.init, out_shardings=run.placement)
+    program = make.lower(0).compile()
+    kernel = 64 * 32
+    shapes = re.findall(r"\[([\d,]+)\]", program.as_text())
+    largest = max(math.prod(map(int, shape.split(","))) for shape in shapes)
+    assert largest <= max(kernel // 8, 2**10)  # smaller tensors are not cut
+    state = run.init()
+    for x in jax.tree.leaves((state.params, state.opt_state)):
+        assert all(shard.data.size < 2**10 for shard in x.addressable_shards)
+
+
+def test_checkpoints_go_from_eight_devices_to_four_to_one_and_back(
+    sharded_run, tmp_path
+):
+    whole, expected = sharded_run
+    for steps, devices in ((6, 8), (12, 4), (18, 1), (None, 8)):
+        options = {"devices": devices, "steps": steps, "shard": True}
+        train(config(tmp_path, **options), resume=True)
+    assert_same_end(final_state(tmp_path, devices=8, shard=True), expected)
+    losses, wanted = (
+        [row["train_loss"] for row in read_metrics(out / "metrics.jsonl")]
+        for out in (tmp_path, whole)
+    )
+    np.testing.assert_allclose(losses, wanted, rtol=1e-3)
+
+
+def two_processes(out, compiled, *arguments, die_at=-1):
     """Starts a run of two processes with two devices each."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "tests.benchmarks.small", "-1"]
+    command = [sys.executable, "-m", "tests.benchmarks.small", str(die_at)]
     command += ["--optimizer", CT_SGD, "--out", str(out), "--processes", "2"]
     command += ["--coordinator", f"localhost:{port}", "--shard", *arguments]
     return [
@@ -247,8 +290,8 @@ def two_processes(out, compiled, *arguments):
     ]
 
 
-def test_two_processes_train_as_one_does(whole_run, tmp_path, compiled):
-    _, expected = whole_run
+def test_two_processes_train_as_one_does(sharded_run, tmp_path, compiled):
+    _, expected = sharded_run
     runs = two_processes(tmp_path, compiled)
     outputs = [run.communicate(timeout=300) for run in runs]
     assert [run.returncode for run in runs] == [0, 0], outputs
@@ -257,13 +300,24 @@ def test_two_processes_train_as_one_does(whole_run, tmp_path, compiled):
     described = json.loads((tmp_path / "config.json").read_text())
     assert described["devices"]["processes"] == 2
     assert described["devices"]["count"] == 4
-    actual = final_state(tmp_path, devices=1)
-    chex.assert_trees_all_close(
-        (actual.params, actual.batch_stats),
-        (expected.params, expected.batch_stats),
-        rtol=1e-3,
-        atol=1e-4,
-    )
+    assert_same_end(final_state(tmp_path, devices=1, shard=True), expected)
+
+
+def test_two_processes_that_are_killed_go_on(sharded_run, tmp_path, compiled):
+    _, expected = sharded_run
+    often = "--checkpoint-every", "2"
+    for run in two_processes(tmp_path, compiled, *often, die_at=11):
+        run.communicate(timeout=300)
+        assert run.returncode != 0
+    runs = two_processes(tmp_path, compiled, *often, "--resume")
+    outputs = [run.communicate(timeout=300) for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], outputs
+    assert_same_end(final_state(tmp_path, devices=1, shard=True), expected)
+    assert [row["epoch"] for row in read_metrics(tmp_path / "metrics.jsonl")] == [
+        1,
+        2,
+        3,
+    ]
 
 
 def test_two_processes_stop_at_the_same_step(tmp_path, compiled):

@@ -1,0 +1,92 @@
+"""What a step's motion tells: products of gradients with the last two moves.
+
+Everything is done in place. XLA may write a vector over an old one as soon as nothing
+reads that any more, and here each operation needs the one before it. It also keeps what
+a division made, where it would calculate a sum or a product again for each use.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from ctagd_optax._trees import choose, entries, stack, totals, wide, widest
+
+
+class Motion(NamedTuple):
+    """What is seen of a step; vectors have an entry per tensor."""
+
+    params: optax.Params  # θ_t
+    motion: Any  # v_{t-1}
+    older: jax.Array  # ⟨v_{t-2}, g_t⟩
+    promise: jax.Array  # ⟨u, g⟩ of the backbone's update u
+    own_square: jax.Array  # ‖u‖²
+    own_sum: jax.Array  # the sum of its entries
+    overlap: jax.Array  # ⟨v_{t-1}, g_t⟩
+    square: jax.Array  # ‖v_{t-1}‖²
+    sum: jax.Array  # the sum of its entries
+
+
+def see(
+    previous_params: optax.Params,
+    previous_motion: Any,
+    multiplier: jax.Array,
+    params: optax.Params,
+    gradients: optax.Updates,
+    updates: optax.Updates,
+) -> tuple[tuple[jax.Array, ...], Motion]:
+    """Looks at a step, from the parameters and the motion before it.
+
+    Args:
+      previous_params: θ_{t-1}.
+      previous_motion: v_{t-2}.
+      multiplier: m_{t-1}, an entry per tensor or one for all.
+      params: θ_t.
+      gradients: g_t.
+      updates: the backbone's.
+
+    Returns:
+      ‖g_t‖² of each tensor, and the :class:`Motion`.
+    """
+    tree, leaves = jax.tree.structure(params), jax.tree.leaves
+    g, u = leaves(gradients), leaves(updates)
+    before, old = leaves(previous_params), leaves(previous_motion)
+    scale = entries(multiplier, len(g))
+    own = _products(((0, 1), (2, 1), (2, 2), (2,)), old, g, u)
+    motion = list(map(_move, leaves(params), before, scale, old, own))
+    seen = _products(((0, 1), (0, 0), (0,), (1, 1)), motion, g)
+    after = list(map(_follow, before, scale, motion))
+    figures = [(*a, *b[:3]) for a, b in zip(own, seen, strict=True)]
+    columns = map(stack, zip(*figures, strict=True)) if figures else [stack([])] * 7
+    sizes = tuple(size for *_, size in seen)
+    return sizes, Motion(tree.unflatten(after), tree.unflatten(motion), *columns)
+
+
+def _products(
+    pairs: tuple[tuple[int, ...], ...], *lists: list[jax.Array]
+) -> list[tuple[jax.Array, ...]]:
+    """For each tensor, the sum of the products of what is at these places."""
+
+    def terms(*tensors):
+        dtype = widest(tensors)
+        tensors = [x.astype(dtype) for x in tensors]
+        return [math.prod(tensors[i] for i in pair) for pair in pairs]
+
+    return totals(list(map(terms, *lists)))
+
+
+def _move(params, before, scale, old, own):
+    """v_{t-1}; nothing where the old one has no finite product with the gradient."""
+    dtype = wide(old.dtype)
+    moved = params.astype(dtype) - before.astype(dtype)
+    moved = choose(own[0] < jnp.inf, moved, 0)
+    return (moved / scale.astype(dtype)).astype(old.dtype)
+
+
+def _follow(before, scale, motion):
+    """θ_t as it was given, but for rounding."""
+    dtype = wide(motion.dtype)
+    params = before.astype(dtype) + scale.astype(dtype) * motion.astype(dtype)
+    return jnp.where(jnp.isnan(params), 0, params).astype(before.dtype)
