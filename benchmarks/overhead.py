@@ -1,6 +1,6 @@
 """Measures what the methods cost: compiling, steps, the epoch's end, memory.
 
-Usage: python -m benchmarks.overhead [--parts memory compile steps train]
+Usage: python -m benchmarks.overhead [--parts memory traffic compile steps train]
            [--repeats 15] [--out benchmarks/results/overhead.json]
 
 All arms take turns within one process, and medians are reported, so that a busy machine
@@ -10,8 +10,10 @@ the file has.
 
 import argparse
 import json
+import math
 import pathlib
 import platform
+import re
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -106,12 +108,16 @@ def _square(size: int) -> tuple[int, int]:
 
 def step_times(shapes: Any, repeats: int, skip: Sequence[str] = ()) -> dict[str, float]:
     """Median seconds of a step of each optimizer, and of one that closes an epoch."""
-    grads = jax.tree.map(lambda x: jnp.full(x.shape, 1e-3), shapes)
+    # Gradients that change, so that there is curvature to search in.
+    turns = [
+        jax.tree.map(lambda x, key=key: jax.random.normal(key, x.shape), shapes)
+        for key in jax.random.split(jax.random.key(0))
+    ]
     arms = {}
     for name, make in OPTIMIZERS.items():
         if name in skip:
             continue
-        opt, params = make(), jax.tree.map(jnp.ones_like, grads)
+        opt, params = make(), jax.tree.map(jnp.ones_like, turns[0])
         # A copy: some optimizers keep the parameters themselves, which a donated
         # buffer must not be.
         state = jax.tree.map(jnp.copy, opt.init(params))
@@ -122,7 +128,7 @@ def step_times(shapes: Any, repeats: int, skip: Sequence[str] = ()) -> dict[str,
             for closing in (False, True) if name in OURS else (False,):
                 start = time.perf_counter()
                 place[1], place[2] = jax.block_until_ready(
-                    place[0](place[1], place[2], grads, closing)
+                    place[0](place[1], place[2], turns[closing], closing)
                 )
                 elapsed = time.perf_counter() - start
                 if turn > 1:  # the first two compile and touch the memory
@@ -258,9 +264,65 @@ def memory(size: int = 10**6) -> list[dict[str, Any]]:
     return rows
 
 
+def accesses(hlo: str, size: int) -> list[int]:
+    """How many vectors of this size are read and written.
+
+    In the program itself, and in each branch of its conditional, where it has one.
+    """
+    found: dict[str, int] = {}
+    branches: list[str] = []
+    name, large = "", {}
+    for line in hlo.splitlines():
+        if start := re.match(r"(ENTRY )?%([\w.\-]+) \(.*\{$", line):
+            name, large = "entry" if start[1] else start[2], {}
+            found[name] = 0
+        elif made := re.match(
+            r"\s+(?:ROOT )?%([\w.\-]+) = (.*?) ([\w\-]+)\((.*?)\)(.*)", line
+        ):
+            result, shape, operation, operands, rest = made.groups()
+            dimensions = re.match(r"\w+\[([\d,]+)\]", shape)
+            large[result] = dimensions is not None and size == math.prod(
+                map(int, dimensions[1].split(","))
+            )
+            if operation in ("fusion", "copy", "reduce"):
+                read = set(re.findall(r"%([\w.\-]+)", operands))
+                found[name] += large[result] + sum(large.get(x, False) for x in read)
+            elif operation == "conditional":
+                branches = re.findall(r"branch_computations=\{(.*?)\}", rest)
+    return [
+        found["entry"],
+        *(found[x.strip(" %")] for text in branches for x in text.split(",")),
+    ]
+
+
+def traffic(sizes: Sequence[int] = (10**5, 10**6, 10**7)) -> list[dict[str, Any]]:
+    """Vectors that a step moves, and operations, as XLA counts them in its program."""
+    rows = []
+    for size in sizes:
+        for name, make in OPTIMIZERS.items():
+            if name == "muon":
+                continue
+            program = lowered(make, network(1, _square(size))).compile()
+            cost = program.cost_analysis()
+            entry, *branches = accesses(program.as_text(), size)
+            rows.append(
+                {
+                    "parameters": size,
+                    "optimizer": name,
+                    "vectors, a step": entry + (branches[0] if branches else 0),
+                    "vectors, closing": entry + (branches[1] if branches else 0),
+                    "vectors by XLA, closing": round(
+                        cost["bytes accessed"] / (4 * size), 1
+                    ),
+                    "operations by XLA, closing": round(cost["flops"] / size, 1),
+                }
+            )
+    return rows
+
+
 def main() -> None:
     """Measures and writes the parts that were asked for."""
-    parts = ("memory", "compile", "steps", "train")
+    parts = ("memory", "traffic", "compile", "steps", "train")
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.overhead",
         description="Measure what the methods cost: time to compile, time, memory.",
@@ -288,6 +350,7 @@ def main() -> None:
     }
     measure = {
         "memory": memory,
+        "traffic": traffic,
         "compile": lambda: compile_times(args.tensors, max(args.repeats // 5, 1)),
         "steps": lambda: steps(args.sizes, args.repeats),
         "train": lambda: train_times(args.workloads, args.repeats),

@@ -15,7 +15,7 @@ from typing import Any
 
 from flax import nnx
 
-from benchmarks import curves, plots, sweeps, tables
+from benchmarks import cost_plots, curves, overhead, plots, sweeps, tables
 from benchmarks.estimators import CONTROL, LIMIT
 from benchmarks.models import parameter_count
 from benchmarks.workloads import WORKLOADS, Workload
@@ -24,7 +24,8 @@ from ctagd_optax.testbed.files import replacing
 
 ROOT = pathlib.Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-PICTURE = ROOT / "docs" / "images" / "any-learning-rate.png"
+IMAGES = ROOT / "docs" / "images"
+PICTURE = IMAGES / "any-learning-rate.png"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 # The order of a table's rows.
@@ -161,40 +162,135 @@ def memory() -> str:
     )
 
 
-def steps() -> str:
-    """Time of a step, relative to SGD."""
-    sizes = read("overhead.json")["steps"]
-    names = next(iter(sizes.values()))["milliseconds"]
-    rows = [
-        {
-            "optimizer": f"`{name}`" if name != "copy" else "a copy of one vector",
-            **{
-                f"{int(size):,} parameters": f"{entry['milliseconds'][name]:.2f} ms "
-                f"({entry['against sgd'][name]:.1f}× sgd)"
-                for size, entry in sizes.items()
-            },
-        }
-        for name in names
-    ]
+def compiling() -> str:
+    """Time to compile a step by the number of tensors."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in read("overhead.json")["compile"]:
+        found.setdefault(row["optimizer"], {})[row["tensors"]] = row["seconds"]
+    rows = []
+    for name, times in found.items():
+        row = {"optimizer": f"`{name}`"}
+        for tensors, seconds in times.items():
+            ratio = seconds / found["adam"][tensors]
+            row[f"{tensors} tensors"] = f"{seconds:.2g} s ({ratio:.1f}×)"
+        rows.append(row)
     return (
-        f"{tables.markdown(rows)}\n\nThe optimizer's part of a step alone, without the "
-        "network: medians on a CPU with two cores, other work beside them."
+        f"{tables.markdown(rows)}\n\nTensors of 32 × 32; in brackets, against Adam. "
+        "With tracing; medians on a CPU with two cores."
+    )
+
+
+def steps() -> str:
+    """Time of a step, relative to Adan."""
+    found = read("overhead.json")["steps"]
+    rows = []
+    for name in (name for name in found[0]["milliseconds"] if "closing" not in name):
+        row = {"optimizer": f"`{name}`"}
+        for entry in found:
+            one = entry["tensors"] == 1
+            if one and entry["parameters"] < 10**6:
+                continue
+            title = f"{entry['parameters']:,}" if one else f"{entry['tensors']} × 32×32"
+            times = entry["milliseconds"]
+            row[title] = (
+                f"{times[name]:.3g} ms ({times[name] / times['adan']:.2f}×)"
+                if name in times
+                else "–"
+            )
+        rows.append(row)
+    return (
+        f"{tables.markdown(rows)}\n\nThe optimizer's part of a step alone, by the "
+        "number of parameters, in one tensor or many; in brackets, against Adan. "
+        "Medians of interleaved steps on a CPU with two cores."
     )
 
 
 def boundary() -> str:
-    """Time to close an epoch."""
-    found = read("overhead.json")
-    parts = [
-        f"{entry['milliseconds']['close_epoch']:.0f} ms for {int(size):,} parameters, "
-        f"{entry['times faster']:.0f} times faster than with `jnp.quantile`"
-        for size, entry in found["boundary"].items()
+    """Time to close an epoch, and how times grow."""
+    found = read("overhead.json")["steps"]
+    entry = next(row for row in found if row["parameters"] == 25 * 10**6)
+    times, name = entry["milliseconds"], "ct_agd(sgd)"
+    closing = times[f"{name}, closing"] - times[name]
+    grows = [
+        f"`{label}` {overhead.exponent(found, label):.2f}"
+        for label in (name, f"{name}, closing", "robust_ct_agd(sgd)")
     ]
-    imports = found["import_milliseconds"]
     return (
-        f"Closing an epoch takes `ct_agd` {'; '.join(parts)}. `import ctagd_optax` "
-        f"takes {imports['ctagd_optax']:.0f} ms, `import optax` "
-        f"{imports['optax']:.0f} ms."
+        f"The end of an epoch takes `ct_agd` {closing:.0f} ms more than a step with "
+        f"25,000,000 parameters, as long as {closing / times[name]:.1f} of its steps; "
+        "`robust_ct_agd` nothing of that kind. From 10,000 to 100,000,000 parameters "
+        f"times grow with this power of the size: {', '.join(grows)}."
+    )
+
+
+def training() -> str:
+    """Whole steps of training against bare SGD."""
+    rows = []
+    for entry in read("overhead.json")["train"]:
+        times = entry["milliseconds"]
+        row = {
+            "workload": f"`{entry['workload']}`",
+            "batch": entry["batch"],
+            "SGD": f"{times['sgd']:.0f} ms",
+        }
+        for arm in ("ct_sgd", "robust_sgd"):
+            extra = times[f"{arm}, closing"] - times[arm]
+            epoch = overhead.EPOCH * times[arm] + max(extra, 0)
+            row[f"`{arm}`"] = f"{times[arm] / times['sgd']:.3f}×"
+            row[f"`{arm}`, epoch"] = f"{epoch / (overhead.EPOCH * times['sgd']):.3f}×"
+        rows.append(row)
+    return (
+        f"{tables.markdown(rows)}\n\nA whole step of training, with the network, "
+        f"against bare SGD; epoch: {overhead.EPOCH} steps and the end of the epoch. "
+        "The paper reports 1.09×. Medians of interleaved steps on a CPU with two cores."
+    )
+
+
+def traffic() -> str:
+    """What XLA reads and writes."""
+    found = read("overhead.json")["traffic"]
+    sizes = sorted({row["parameters"] for row in found})
+    rows = [
+        {
+            "optimizer": f"`{row['optimizer']}`",
+            "vectors, a step": row["vectors, a step"],
+            "with the epoch's end": row["vectors by XLA, closing"],
+            "operations per parameter, with the epoch's end": row[
+                "operations by XLA, closing"
+            ],
+        }
+        for row in found
+        if row["parameters"] == sizes[-1]
+    ]
+    listed = ", ".join(f"{size:,}" for size in sizes)
+    return (
+        f"{tables.markdown(rows)}\n\nOne tensor of {sizes[-1]:,} parameters; the same "
+        f"per parameter with {listed}. The search is counted as one pass."
+    )
+
+
+def seven_billion() -> str:
+    """The formulas, worked out."""
+    parameters, chips, tensors, bandwidth = 7 * 10**9, 256, 291, 800e9
+    rows = []
+    for name, state, step, scalars in (
+        ("robust_ct_agd", 2, 11, 8),
+        ("ct_agd", 5, 19, 1),
+    ):
+        vector = 4 * parameters / chips
+        rows.append(
+            {
+                "a chip": f"`{name}`",
+                "state": f"{state * vector / 1e6:.0f} MB",
+                "traffic of a step": f"{step * vector / 1e9:.1f} GB",
+                "time of it": f"{1e3 * step * vector / bandwidth:.1f} ms",
+                "collectives of a step": f"{4 * scalars * tensors / 1e3:.1f} kB",
+            }
+        )
+    return (
+        f"{tables.markdown(rows)}\n\nFloat32 state, fully sharded; {tensors} tensors; "
+        f"memory of {bandwidth / 1e9:.0f} GB/s. Calculated, not measured: nothing here "
+        "ran on a GPU or TPU."
     )
 
 
@@ -312,8 +408,12 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "sweep": sweep,
     "workloads": workload_table,
     "memory": memory,
+    "compile": compiling,
     "steps": steps,
     "boundary": boundary,
+    "train": training,
+    "traffic": traffic,
+    "seven-billion": seven_billion,
     "estimators": estimators,
     "testbed": testbed_table,
 }
@@ -358,4 +458,11 @@ def write() -> None:
         with replacing(page) as temporary:
             temporary.write_text(text)
         print(f"Wrote {page.relative_to(ROOT)}")
-    print(f"Wrote {plots.plot_sweeps(_sweeps(), PICTURE).relative_to(ROOT)}")
+    costs = read("overhead.json")
+    for picture in (
+        plots.plot_sweeps(_sweeps(), PICTURE),
+        cost_plots.plot_compile(costs["compile"], IMAGES / "compile-time.png"),
+        cost_plots.plot_steps(costs["steps"], IMAGES / "step-time.png"),
+        cost_plots.plot_train(costs["train"], IMAGES / "train-step.png"),
+    ):
+        print(f"Wrote {picture.relative_to(ROOT)}")

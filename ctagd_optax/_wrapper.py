@@ -164,6 +164,9 @@ def curvature_tuned(
             if free is None:
                 return after, _add(step.updates, correction)
             if correction is not None:
+                correction = jax.tree.map(
+                    lambda c, u: c.astype(u.dtype), correction, step.updates
+                )
                 after = after._replace(**{free: correction})
             return after, None
 
@@ -295,7 +298,8 @@ def _free(memory: Any, updates: optax.Updates) -> str | None:
     def shapes(tree: Any) -> list[tuple[Any, Any]]:
         return [(x.shape, x.dtype) for x in jax.tree.leaves(tree)]
 
-    if any(x.dtype != wide(x.dtype) for x in jax.tree.leaves(updates)):
+    # It fits float32's range, so not float16.
+    if any(float(jnp.finfo(x.dtype).max) < 1e38 for x in jax.tree.leaves(updates)):
         return None
     fields = memory._asdict() if memory is not None else {}
     return next((k for k, x in fields.items() if shapes(x) == shapes(updates)), None)
