@@ -108,5 +108,7 @@ def plot_train(rows: Sequence[dict[str, Any]], path: pathlib.Path) -> pathlib.Pa
     axes.set_ylim(len(rows) - 0.5, -0.65)
     axes.set_xlabel("% longer than a step with bare SGD")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=9, loc="lower right")
+    axes.legend(
+        frameon=False, fontsize=9, loc="center right", bbox_to_anchor=(0.9, 0.72)
+    )
     return _save(figure, path)

@@ -457,6 +457,7 @@ _CURVATURE: dict[str, Value] = {
     "weighting": "linear",
     "noise_std": 0.0,
     "noise_seed": 0,
+    "accumulator_dtype": "float32",
 }
 _CORRECTION: dict[str, Value] = {
     "correction_rate": 0.5,
@@ -470,6 +471,7 @@ _ROBUST: dict[str, Value] = {
     "multiplier_min": 0.1,
     "multiplier_max": 20.0,
     "pooling": "all",
+    "accumulator_dtype": "float32",
 }
 _APPENDIX: dict[str, Value] = {"curvature_min": 1e-2, "curvature_max": 1e2}
 

@@ -235,6 +235,12 @@ def memory(size: int = 10**6) -> list[dict[str, Any]]:
         ('secant("algorithm")', literal, jnp.float32, {"estimator": algorithm}),
         ('secant("algorithm"), correction_gradient="last"', literal, jnp.float32, both),
         ("accumulator_dtype=bfloat16", literal, jnp.float32, narrow),
+        (
+            'accumulator_dtype=bfloat16, secant("algorithm")',
+            literal,
+            jnp.float32,
+            {"estimator": algorithm, **narrow},
+        ),
         ("bfloat16 parameters", literal, jnp.bfloat16, {}),
         (
             "accumulator_dtype=bfloat16, bfloat16 parameters",
