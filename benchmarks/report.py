@@ -162,6 +162,30 @@ def memory() -> str:
     )
 
 
+def narrow() -> str:
+    """What 16-bit accumulators change in training."""
+    suffix = ":accumulator_dtype=bfloat16"
+    rows, seeds = [], set()
+    for name in compared():
+        arms = read(f"compare/{name}/results.json")["arms"]
+        for arm in (arm.removesuffix(suffix) for arm in arms if arm.endswith(suffix)):
+            ends = {
+                label: [100 * run["accuracy"][-1] for run in arms[which]["runs"]]
+                for label, which in (("float32", arm), ("bfloat16", arm + suffix))
+            }
+            seeds.add(len(ends["float32"]))
+            cells = {
+                label: f"{statistics.mean(x):.1f} ± {statistics.stdev(x):.1f}"
+                for label, x in ends.items()
+            }
+            rows.append({"workload": f"`{name}`", "arm": f"`{arm}`", **cells})
+    runs = " or ".join(map(str, sorted(seeds)))
+    return (
+        f"{tables.markdown(rows, texts=2)}\n\nTest accuracy at the end in %, mean and "
+        f"standard deviation of {runs} seeds, by `accumulator_dtype`."
+    )
+
+
 def compiling() -> str:
     """Time to compile a step by the number of tensors."""
     found: dict[str, dict[str, Any]] = {}
@@ -408,6 +432,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "sweep": sweep,
     "workloads": workload_table,
     "memory": memory,
+    "narrow": narrow,
     "compile": compiling,
     "steps": steps,
     "boundary": boundary,

@@ -115,6 +115,8 @@ def test_options_are_those_of_the_library():
         options = optimizers.arm(name).options
         assert not options.pop("average")
         assert options.pop("noise_seed") == secant["seed"].default
+        # Its None is the parameters' dtype, and those are float32.
+        assert options.pop("accumulator_dtype") == "float32"
         for key, value in options.items():
             parameters = known if key in known else secant
             assert value == parameters[key].default, key
@@ -126,6 +128,7 @@ def test_robust_options_are_those_of_the_library(name):
     backbone = optimizers.arm(name.removeprefix("robust_")).options
     options = optimizers.arm(name).options
     own = {key: value for key, value in options.items() if key not in backbone}
+    assert own.pop("accumulator_dtype") == "float32"
     assert own == {key: known[key].default for key in own}
     assert known.keys() - own.keys() == {
         *("backbone", "steps_per_epoch", "schedule", "accumulator_dtype")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import optimizers, plots, report
+from benchmarks import cost_plots, optimizers, plots, report
 from tests.benchmarks.handmade import comparison, run, write
 
 
@@ -110,9 +110,15 @@ def test_nothing_is_written_if_a_page_is_wrong(tmp_path, monkeypatch, capsys):
     drawn = []
     monkeypatch.setattr(report, "ROOT", tmp_path)
     monkeypatch.setattr(report, "BLOCKS", {"a": lambda: "new"})
-    monkeypatch.setattr(
-        plots, "plot_sweeps", lambda found, path: drawn.append(path) or tmp_path / "x"
-    )
+    for module, name in (
+        (plots, "plot_sweeps"),
+        (cost_plots, "plot_compile"),
+        (cost_plots, "plot_steps"),
+        (cost_plots, "plot_train"),
+    ):
+        monkeypatch.setattr(
+            module, name, lambda found, path: drawn.append(path) or tmp_path / "x"
+        )
     monkeypatch.setattr(report, "PAGES", [good, bad])
     with pytest.raises(ValueError, match="unknown block 'b'"):
         report.write()
@@ -122,5 +128,7 @@ def test_nothing_is_written_if_a_page_is_wrong(tmp_path, monkeypatch, capsys):
     report.write()
     assert "new" in good.read_text()
     assert plain.stat().st_mtime_ns == before
-    assert drawn == [report.PICTURE]
+    pictures = {path.name for path in report.IMAGES.glob("*.png")}
+    assert {path.name for path in drawn} <= pictures
+    assert len(drawn) == 4
     assert "Wrote good.md" in capsys.readouterr().out
