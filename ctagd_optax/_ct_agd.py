@@ -110,7 +110,7 @@ def close_epoch(
     Returns:
       ``(gamma, correction, info)``: :math:`\gamma`, one entry per tensor and 1 where
       there is no evidence; the step :math:`\Delta\theta` to add to the parameters,
-      0 for tensors where it is not finite; and the :class:`CurvatureInfo`.
+      0 for tensors where its square is not finite; and the :class:`CurvatureInfo`.
 
     Examples:
       >>> import jax, jax.numpy as jnp
@@ -351,7 +351,8 @@ def ct_agd(
             term = step.epoch_step.astype(dtype) * g.astype(dtype)
             return accumulate(total, choose(finite[i], term, 0), start)
 
-        weight = jnp.where(stack(step.sizes) < jnp.inf, step.epoch_step, 0)
+        counted = stack(step.sizes, widest(step.sizes)) < jnp.inf
+        weight = jnp.where(counted, step.epoch_step, 0)
 
         return CTAGDEvidence(
             curvature=curvature,
@@ -398,7 +399,17 @@ def ct_agd(
     return curvature_tuned(
         backbone,
         steps_per_epoch,
-        Method("ct_agd", True, init, look, divisor, observe, estimator.remember, close),
+        Method(
+            "ct_agd",
+            True,
+            estimator.spare,
+            init,
+            look,
+            divisor,
+            observe,
+            estimator.remember,
+            close,
+        ),
     )
 
 

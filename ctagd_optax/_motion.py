@@ -5,7 +5,6 @@ reads that any more, and here each operation needs the one before it. It also ke
 a division made, where it would calculate a sum or a product again for each use.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import jax
@@ -54,25 +53,28 @@ def see(
     g, u = leaves(gradients), leaves(updates)
     before, old = leaves(previous_params), leaves(previous_motion)
     scale = entries(multiplier, len(g))
-    own = _products(((0, 1), (2, 1), (2, 2), (2,)), old, g, u)
+    own = _products(((0, 1), (2, 1), (2, 2), (2, None)), old, g, u)
     motion = list(map(_move, leaves(params), before, scale, old, own))
-    seen = _products(((0, 1), (0, 0), (0,), (1, 1)), motion, g)
+    seen = _products(((0, 1), (0, 0), (0, None), (1, 1)), motion, g)
     after = list(map(_follow, before, scale, motion))
     figures = [(*a, *b[:3]) for a, b in zip(own, seen, strict=True)]
     columns = map(stack, zip(*figures, strict=True)) if figures else [stack([])] * 7
     sizes = tuple(size for *_, size in seen)
-    return sizes, Motion(tree.unflatten(after), tree.unflatten(motion), *columns)
+    kept = [v.astype(x.dtype) for v, x in zip(motion, old, strict=True)]
+    return sizes, Motion(tree.unflatten(after), tree.unflatten(kept), *columns)
 
 
 def _products(
-    pairs: tuple[tuple[int, ...], ...], *lists: list[jax.Array]
+    pairs: tuple[tuple[int, int | None], ...], *lists: list[jax.Array]
 ) -> list[tuple[jax.Array, ...]]:
-    """For each tensor, the sum of the products of what is at these places."""
+    """For each tensor, sums of products of what is at these places; None is 1."""
 
     def terms(*tensors):
         dtype = widest(tensors)
         tensors = [x.astype(dtype) for x in tensors]
-        return [math.prod(tensors[i] for i in pair) for pair in pairs]
+        return [
+            tensors[i] * tensors[j] if j is not None else tensors[i] for i, j in pairs
+        ]
 
     return totals(list(map(terms, *lists)))
 
@@ -81,12 +83,10 @@ def _move(params, before, scale, old, own):
     """v_{t-1}; nothing where the old one has no finite product with the gradient."""
     dtype = wide(old.dtype)
     moved = params.astype(dtype) - before.astype(dtype)
-    moved = choose(own[0] < jnp.inf, moved, 0)
-    return (moved / scale.astype(dtype)).astype(old.dtype)
+    return choose(own[0] < jnp.inf, moved, 0) / scale.astype(dtype)
 
 
 def _follow(before, scale, motion):
     """θ_t as it was given, but for rounding."""
-    dtype = wide(motion.dtype)
-    params = before.astype(dtype) + scale.astype(dtype) * motion.astype(dtype)
+    params = before.astype(motion.dtype) + scale.astype(motion.dtype) * motion
     return jnp.where(jnp.isnan(params), 0, params).astype(before.dtype)

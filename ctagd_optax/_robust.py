@@ -13,7 +13,7 @@ from jax.typing import ArrayLike, DTypeLike
 
 from ctagd_optax import _checks as checks
 from ctagd_optax._motion import see
-from ctagd_optax._trees import accumulate, accumulators, ratio, stack
+from ctagd_optax._trees import accumulate, accumulators, ratio, stack, widest
 from ctagd_optax._wrapper import Method, curvature_tuned
 
 
@@ -68,7 +68,8 @@ class RobustInfo(NamedTuple):
       threshold: the step length below which the multiplier grew.
       gradient_square: mean of ‖g‖² over the epoch, of all tensors together.
       settled: 1 once an epoch clearly descended or ascended, 0 before.
-      left_out: samples left out of the epoch because the gradient was not finite.
+      left_out: samples left out of the epoch because the gradient's square was not
+        finite.
     """
 
     step_high: jax.Array
@@ -308,13 +309,15 @@ def robust_method(
         seen, start = step.figures, step.epoch_step == 0
         streak = jnp.where(start, 0, memory.streak)
         sizes = stack(step.sizes)
-        finite = sizes < jnp.inf
+        finite = stack(step.sizes, widest(step.sizes)) < jnp.inf
         scale = jnp.where(streak >= 1, memory.last_multiplier, 1)
         # θ_t comes after g_{t-1} is gone, so D is by our own update, in proportion to
         # how far, and which way, the parameters then moved.
         share = scale * jnp.sqrt(ratio(seen.square, memory.own_square))
         turned = 2 * scale * seen.sum * jnp.sign(memory.own_sum)
         turned = turned < -share * jnp.abs(memory.own_sum)
+        # Where entries cancel, as those of a softmax do, their sum is only rounding.
+        turned &= jnp.abs(memory.own_sum) > 0.01 * jnp.sqrt(memory.own_square)
         share = jnp.where(turned, -share, share)
         before, earlier = memory.last_schedules
         curvature = (seen.older - evidence.last_overlap) / scale
@@ -355,7 +358,9 @@ def robust_method(
             own_sum=applied * seen.own_sum,
             last_multiplier=multiplier,
             last_schedules=jnp.stack([schedule, memory.last_schedules[0]]),
-            streak=jnp.where(stack(step.sizes) < jnp.inf, streak + 1, 0),
+            streak=jnp.where(
+                stack(step.sizes, widest(step.sizes)) < jnp.inf, streak + 1, 0
+            ),
         )
 
     def close(evidence, step, gamma, info):
@@ -378,7 +383,9 @@ def robust_method(
         figures = (jnp.broadcast_to(x, gamma.shape) for x in figures)
         return 1 / after, None, RobustInfo(*figures, left_out=step.left_out)
 
-    return Method("robust_ct_agd", False, init, look, divisor, observe, remember, close)
+    return Method(
+        "robust_ct_agd", False, None, init, look, divisor, observe, remember, close
+    )
 
 
 def _mean_square(evidence: RobustEvidence) -> jax.Array:

@@ -1,6 +1,7 @@
 """Small functions over the leaves of a tree."""
 
 import math
+import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,14 +24,6 @@ def widest(tree: Any) -> DTypeLike:
     """The dtype to calculate one figure per tensor in, with the others'."""
     dtypes = [wide(x.dtype) for x in jax.tree.leaves(tree)]
     return max(dtypes, key=lambda dtype: jnp.finfo(dtype).bits, default=jnp.float32)
-
-
-def per_tensor(
-    function: Callable[..., jax.Array], *trees: Any, dtype: DTypeLike = jnp.float32
-) -> jax.Array:
-    """Maps the leaves of trees to scalars, and stacks those into one vector."""
-    leaves = [jax.tree.leaves(tree) for tree in trees]
-    return stack([function(*group) for group in zip(*leaves, strict=True)], dtype)
 
 
 def stack(scalars: Sequence[jax.Array], dtype: DTypeLike = jnp.float32) -> jax.Array:
@@ -106,25 +99,27 @@ def totals(
     found: list[tuple[jax.Array, ...]] = [()] * len(terms)
     for key, members in alike.items():
         number = len(key)
-        small = terms[members[0]][0].size <= _ONE_STAGE
-        together = max(_GROUP // number, 1) if small and _one_device() else 1
-        for first in range(0, len(members), together):
-            group = members[first : first + together]
+        first = terms[members[0]][0]
+        small = first.size <= _ONE_STAGE and _one_device(first)
+        together = max(_GROUP // number, 1) if small else 1
+        for start in range(0, len(members), together):
+            group = members[start : start + together]
             scalars = _total([x for i in group for x in terms[i]], operation)
             for n, i in enumerate(group):
                 found[i] = tuple(scalars[n * number : (n + 1) * number])
     return found
 
 
-def _one_device() -> bool:
-    return jax.device_count() == 1
+def _one_device(x: jax.Array) -> bool:
+    """Whether there is nothing to spread a tensor over."""
+    return jax.device_count() == 1 and jax.typeof(x).sharding.mesh.empty
 
 
 def _total(terms: Sequence[jax.Array], operation: Callable) -> Sequence[jax.Array]:
     size, every = terms[0].size, tuple(range(terms[0].ndim))
     width = _divisor(size)
     awkward = width < _GROUP and size > _ONE_STAGE
-    if len(terms) == 1 or awkward or not _one_device():
+    if len(terms) == 1 or awkward or not _one_device(terms[0]):
         return [_reduce([x], operation, every)[0] for x in terms]
     if size <= _ONE_STAGE:
         return _reduce(terms, operation, every)
@@ -187,8 +182,9 @@ def choose(condition: jax.Array, x: ArrayLike, y: ArrayLike) -> jax.Array:
 
     One of the two must be an array; the other may be a number.
     """
-    if not isinstance(x, jax.Array):
+    x, y = (v if isinstance(v, numbers.Number) else jnp.asarray(v) for v in (x, y))
+    if isinstance(x, numbers.Number):
         x = jax.lax.full_like(y, x)
-    if not isinstance(y, jax.Array):
+    if isinstance(y, numbers.Number):
         y = jax.lax.full_like(x, y)
     return jax.lax.select(condition, x, y)

@@ -32,7 +32,8 @@ class Step(NamedTuple):
     Attributes:
       epoch: the epoch k.
       epoch_step: the step t within the epoch, from 0.
-      sizes: a scalar for each tensor that is finite where its gradient is.
+      sizes: a scalar for each tensor, not finite where its gradient is not, or is so
+        large that the method cannot use it.
       figures: what else the method's ``look`` found.
       left_out: for each tensor, the samples left out of the epoch so far.
       gradients: the gradients g_t.
@@ -54,7 +55,7 @@ class Step(NamedTuple):
     schedule: jax.Array
 
     def finite(self) -> tuple[jax.Array, ...]:
-        """A scalar for each tensor: whether its gradient is finite.
+        """A scalar for each tensor: whether its size is finite.
 
         Where it is not, the method leaves this sample out.
         """
@@ -67,6 +68,8 @@ class Method(NamedTuple):
     Attributes:
       name: what users call it by.
       corrects: whether ``close`` has a correction.
+      spare: a field of memory, a tree like the parameters, that ``remember`` replaces
+        and step 0 does not read; the correction comes out in it. None is none.
       init: ``init(params) -> (evidence, memory, info)``, all zeros. Evidence is what
         accumulates over an epoch, memory what the next step needs of this one.
       look: ``look(memory, gradients, params, updates) -> (sizes, figures)``, see
@@ -84,6 +87,7 @@ class Method(NamedTuple):
 
     name: str
     corrects: bool
+    spare: str | None
     init: Callable[[optax.Params], tuple[Any, Any, Info]]
     look: Callable[..., tuple[tuple[jax.Array, ...], Any]]
     divisor: Callable[["CTAGDState", jax.Array, tuple[jax.Array, ...]], jax.Array]
@@ -160,14 +164,14 @@ def curvature_tuned(
         def carried(correction):
             if not method.corrects:
                 return None, None
-            after, free = method.remember(memory, step), _free(memory, step.updates)
-            if free is None:
+            after = method.remember(memory, step)
+            if not _fits(method.spare, step.updates):
                 return after, _add(step.updates, correction)
             if correction is not None:
                 correction = jax.tree.map(
                     lambda c, u: c.astype(u.dtype), correction, step.updates
                 )
-                after = after._replace(**{free: correction})
+                after = after._replace(**{str(method.spare): correction})
             return after, None
 
         def close():
@@ -223,7 +227,7 @@ def curvature_tuned(
         fraction = t.astype(jnp.float32) / length.astype(jnp.float32)
         fraction = jnp.minimum(fraction, 1.0)
         sizes, figures = method.look(state.memory, gradients, params, updates)
-        gamma = method.divisor(state, fraction, sizes)
+        gamma = jnp.atleast_1d(jnp.asarray(method.divisor(state, fraction, sizes)))
         relative_rate = _scheduled(schedule, state.step_count)
         # One vector for all tensors: XLA would compile a kernel for each reciprocal.
         dtype = widest(updates)
@@ -260,7 +264,7 @@ def curvature_tuned(
         else:
             correction = jax.tree.map(
                 lambda c: choose(closing, c, -0.0),  # u + 0 would lose the sign of a 0
-                getattr(memory, _free(memory, updates)),
+                getattr(memory, str(method.spare)),
             )
             updates = _add(updates, correction)
         return updates, CTAGDState(
@@ -292,17 +296,10 @@ def _scheduled(schedule: optax.ScalarOrSchedule | None, count: jax.Array) -> jax
     return rate
 
 
-def _free(memory: Any, updates: optax.Updates) -> str | None:
-    """The field of memory that a correction fits into, if there is one."""
-
-    def shapes(tree: Any) -> list[tuple[Any, Any]]:
-        return [(x.shape, x.dtype) for x in jax.tree.leaves(tree)]
-
-    # It fits float32's range, so not float16.
-    if any(float(jnp.finfo(x.dtype).max) < 1e38 for x in jax.tree.leaves(updates)):
-        return None
-    fields = memory._asdict() if memory is not None else {}
-    return next((k for k, x in fields.items() if shapes(x) == shapes(updates)), None)
+def _fits(spare: str | None, updates: optax.Updates) -> bool:
+    """Whether a correction can be kept like the updates: not in float16's range."""
+    finfos = [jnp.finfo(u.dtype) for u in jax.tree.leaves(updates)]
+    return spare is not None and all(float(finfo.max) > 1e38 for finfo in finfos)
 
 
 def _add(updates: optax.Updates, correction: optax.Updates | None) -> optax.Updates:

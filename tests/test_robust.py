@@ -623,6 +623,52 @@ def test_a_tensor_that_is_never_finite_does_not_speak_for_the_others():
     np.testing.assert_allclose(updates["w"], -1e-3 * 1e3, rtol=1e-5)
 
 
+@pytest.mark.parametrize("pooling", ["all", "tensor"])
+def test_updates_whose_entries_cancel(pooling, default_jax):
+    # Those of a softmax layer sum to 0, so the sum does not tell which way it moved.
+    rng = np.random.default_rng(0)
+    inputs = jnp.asarray(rng.random((500, 20)), jnp.float32)
+    labels = jnp.asarray((inputs @ rng.standard_normal((20, 5))).argmax(-1))
+
+    def loss(params):
+        logits = inputs @ params["w"] + params["b"]
+        return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+
+    opt = ctagd_optax.robust_ct_agd(optax.sgd(1e-2), 14, pooling=pooling)
+    start = jnp.asarray(0.1 * rng.standard_normal((20, 5)), jnp.float32)
+    params = {"w": start, "b": jnp.zeros(5)}
+    state = opt.init(params)
+
+    @jax.jit
+    def step(params, state):
+        updates, state = opt.update(jax.grad(loss)(params), state, params)
+        return optax.apply_updates(params, updates), state
+
+    for _ in range(3):
+        for _ in range(14):
+            params, state = step(params, state)
+        # Without noise, the next gradient promises what a step's own did.
+        assert (state.info.held > 0.7).all()
+        assert (state.info.held < 1.2).all()
+    assert (state.gamma < 0.5).all()
+
+
+@pytest.mark.parametrize("accumulator", [None, jnp.bfloat16, jnp.float16])
+def test_the_first_move_is_true_in_any_dtype(accumulator, default_jax):
+    opt = ctagd_optax.robust_ct_agd(optax.sgd(1e-5), 9, accumulator_dtype=accumulator)
+    params = {"w": jnp.asarray(np.random.default_rng(0).random(50), jnp.float32)}
+    state = opt.init(params)
+    for _ in range(3):
+        updates, state = jax.jit(opt.update)(params, state, params)
+        np.testing.assert_allclose(
+            state.memory.previous_params["w"], params["w"], rtol=1e-6
+        )
+        params = optax.apply_updates(params, updates)
+    # P, of a loss with the Hessian 1: the step's length is its learning rate.
+    expected = 1e-5 * jnp.sum(params["w"] ** 2)
+    np.testing.assert_allclose(state.evidence.sums.fresh[0], expected, rtol=0.02)
+
+
 # State and costs
 
 

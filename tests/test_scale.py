@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("default_jax", "one_device")
 @pytest.fixture
 def one_device(monkeypatch):
     """As most users have it; the tests run with eight."""
-    monkeypatch.setattr(_trees, "_one_device", lambda: True)
+    monkeypatch.setattr(_trees, "_one_device", lambda x: True)
 
 
 def backbone():

@@ -10,7 +10,7 @@ from ctagd_optax import _trees
 
 @pytest.fixture(params=[True, False], ids=["one", "several"])
 def devices(request, monkeypatch):
-    monkeypatch.setattr(_trees, "_one_device", lambda: request.param)
+    monkeypatch.setattr(_trees, "_one_device", lambda x: request.param)
 
 
 SHAPES = [(), (7,), (0, 3), *[(3, 5)] * 40, (50, 100), (100, 60), (5003,)]
@@ -57,3 +57,14 @@ def test_choose():
     x = jnp.arange(3.0)
     np.testing.assert_array_equal(_trees.choose(jnp.asarray(True), x, 0), x)
     np.testing.assert_array_equal(_trees.choose(x > 1, 7, x), [0, 1, 7])
+
+
+def test_one_device_of_an_explicit_mesh_has_nothing_to_reshape(monkeypatch):
+    monkeypatch.setattr(jax, "device_count", lambda: 1)
+    mesh = jax.make_mesh((1,), ("x",), axis_types=(jax.sharding.AxisType.Explicit,))
+    with jax.set_mesh(mesh):
+        spec = jax.sharding.PartitionSpec(None, "x")
+        place = jax.sharding.NamedSharding(mesh, spec)
+        x = jax.device_put(jnp.ones((128, 256)), place)
+        found = jax.jit(lambda x: _trees.totals([[x, 2 * x]]))(x)
+    assert [float(total) for total in found[0]] == [128 * 256, 2 * 128 * 256]

@@ -1,5 +1,7 @@
 """The skeleton: counting, dividing, closing; and what it does not do."""
 
+from typing import Any, NamedTuple
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -139,3 +141,79 @@ def test_the_boundary_is_the_pure_function():
     wanted = jax.tree.map(lambda g, c: -0.02 * g + c, grads, correction)
     chex.assert_trees_all_close(updates, wanted, rtol=1e-5)
     chex.assert_trees_all_close(info, after.info)
+
+
+@pytest.mark.parametrize("kind", ["dict", "tuple", "tree", "none", "named"])
+def test_memory_of_an_estimator_may_be_any_tree(kind):
+    # One that keeps the mean gradient of all steps, which nothing may overwrite.
+    class Memory(NamedTuple):
+        average: Any
+
+    wrap, unwrap = {
+        "dict": (lambda x: {"a": x}, lambda m: m["a"]),
+        "tuple": (lambda x: (x,), lambda m: m[0]),
+        "tree": (lambda x: x, lambda m: m),
+        "none": (lambda x: None, lambda m: None),
+        "named": (Memory, lambda m: m.average),
+    }[kind]
+    inner = ctagd_optax.secant()
+
+    def init(params, dtype):
+        evidence, memory = inner.init(params, dtype)
+        zeros = jax.tree.map(jnp.zeros_like, params)
+        return (evidence, memory), wrap(zeros)
+
+    def observe(evidence, memory, step, eps, **extra):
+        del memory, extra
+        found = inner.observe(evidence[0], evidence[1], step, eps)
+        return found, inner.remember(evidence[1], step)
+
+    def remember(memory, step):
+        if kind == "none":
+            return None
+        mean = jax.tree.map(lambda a, g: (a + g) / 2, unwrap(memory), step.gradients)
+        return wrap(mean)
+
+    estimator = ctagd_optax.CurvatureEstimator(
+        init, observe, remember, lambda e, eps: inner.estimate(e[0], eps)
+    )
+    opt = ctagd_optax.ct_agd(optax.sgd(0.1), 3, estimator=estimator)
+    plain = ctagd_optax.ct_agd(optax.sgd(0.1), 3)
+    params = same = problems.params()
+    state, plain_state = opt.init(params), plain.init(params)
+    mean = jax.tree.map(jnp.zeros_like, params)
+    for _ in range(7):
+        grads, same_grads = map(jax.grad(problems.loss), (params, same))
+        mean = jax.tree.map(lambda a, g: (a + g) / 2, mean, grads)
+        updates, state = jax.jit(opt.update)(grads, state, params)
+        params = optax.apply_updates(params, updates)
+        updates, plain_state = jax.jit(plain.update)(same_grads, plain_state, same)
+        same = optax.apply_updates(same, updates)
+    chex.assert_trees_all_close(params, same, rtol=1e-6)
+    if kind != "none":
+        chex.assert_trees_all_close(unwrap(state.memory), mean, rtol=1e-6)
+
+
+@pytest.mark.parametrize("wrap", [ctagd_optax.ct_agd, ctagd_optax.robust_ct_agd])
+def test_a_state_of_numpy_arrays(wrap):
+    opt = wrap(optax.sgd(0.1), 3)
+    params = problems.params()
+    state = opt.init(params)
+    for _ in range(4):
+        grads = jax.grad(problems.loss)(params)
+        plain = jax.tree.map(np.asarray, (grads, state, params))
+        expected, _ = opt.update(grads, state, params)
+        updates, state = opt.update(*plain)
+        chex.assert_trees_all_equal(updates, expected)
+        params = optax.apply_updates(params, updates)
+
+
+@pytest.mark.parametrize(
+    "annealing", [lambda *_: 2.0, lambda *_: jnp.float32(2), lambda g, *_: 0 * g + 2]
+)
+def test_annealing_may_return_one_number(annealing):
+    opt = ctagd_optax.ct_agd(optax.sgd(0.1), 3, annealing=annealing)
+    params = problems.params()
+    updates, state = opt.update(params, opt.init(params), params)
+    chex.assert_trees_all_close(updates, jax.tree.map(lambda p: -0.05 * p, params))
+    np.testing.assert_array_equal(state.multiplier, 0.5)

@@ -41,14 +41,19 @@ class CurvatureEstimator(NamedTuple):
       observe: ``observe(evidence, memory, step, eps, **extra_args) -> evidence``;
         forgets the last epoch at ``step.epoch_step == 0``, and leaves out tensors
         where ``step.finite()`` does not hold, now or at the step before.
-      remember: ``remember(memory, step) -> memory``: what the next step needs.
+      remember: ``remember(memory, step) -> memory``: what the next step needs. At step
+        0 it still gets that of the last epoch.
       estimate: ``estimate(evidence, eps) -> CurvatureEstimate``.
+      spare: the name of a field of memory, if it is a NamedTuple, that is a tree like
+        the parameters, replaced at each step and not read at step 0. The correction
+        takes its place at the end of an epoch, which saves a vector. None is none.
     """
 
     init: Callable[[optax.Params, DTypeLike | None], tuple[Any, Any]]
     observe: Callable[..., Any]
     remember: Callable[[Any, Step], Any]
     estimate: Callable[[Any, ArrayLike], CurvatureEstimate]
+    spare: str | None = None
 
 
 def check_estimator(estimator: Any) -> None:

@@ -184,4 +184,6 @@ def secant(
             observed=jax.tree.map(lambda d: d > 0, evidence.mask_sum),
         )
 
-    return CurvatureEstimator(init, observe, remember, estimate)
+    return CurvatureEstimator(
+        init, observe, remember, estimate, spare="previous_gradients"
+    )

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("default_jax")
 
 
 def test_memory_is_counted_in_bytes_per_parameter(monkeypatch):
-    monkeypatch.setattr(_trees, "_one_device", lambda: True)
+    monkeypatch.setattr(_trees, "_one_device", lambda x: True)
     rows = {row.pop("options"): row for row in overhead.memory(20_000)}
     for options, expected in (
         ("robust_ct_agd", 8),
@@ -29,7 +29,7 @@ def test_memory_is_counted_in_bytes_per_parameter(monkeypatch):
 
 
 def test_traffic_is_what_xla_counts(monkeypatch):
-    monkeypatch.setattr(_trees, "_one_device", lambda: True)
+    monkeypatch.setattr(_trees, "_one_device", lambda x: True)
     rows = overhead.traffic((10**4, 10**5, 10**6))
     for name, step in (
         ("sgd", 6),
