@@ -123,7 +123,7 @@ def close_epoch(
       ...     estimate, gradients=jnp.ones(4), params=jnp.ones(4), unobserved="skip"
       ... )
       >>> print(gamma, correction, info.observed)
-      [2.4] [ 0.    -0.25  -0.125 -0.05 ] [0.75]
+      [2.4] [-0.    -0.25  -0.125 -0.05 ] [0.75]
     """
     check_choice("unobserved", unobserved, ("clamp", "skip"))
     _check_boundary(correction_rate, curvature_min, curvature_max, quantile)

@@ -13,6 +13,8 @@ import optax
 
 from ctagd_optax._trees import choose, entries, stack, totals, wide, widest
 
+_ODD = 2654435769, 3266489917, 668265263, 374761393  # multipliers that mix bits
+
 
 class Motion(NamedTuple):
     """What is seen of a step; vectors have an entry per tensor."""
@@ -22,10 +24,10 @@ class Motion(NamedTuple):
     older: jax.Array  # ⟨v_{t-2}, g_t⟩
     promise: jax.Array  # ⟨u, g⟩ of the backbone's update u
     own_square: jax.Array  # ‖u‖²
-    own_sum: jax.Array  # the sum of its entries
+    own_sum: jax.Array  # a weighted sum of its entries
     overlap: jax.Array  # ⟨v_{t-1}, g_t⟩
     square: jax.Array  # ‖v_{t-1}‖²
-    sum: jax.Array  # the sum of its entries
+    sum: jax.Array  # a weighted sum of its entries
 
 
 def see(
@@ -53,9 +55,10 @@ def see(
     g, u = leaves(gradients), leaves(updates)
     before, old = leaves(previous_params), leaves(previous_motion)
     scale = entries(multiplier, len(g))
-    own = _products(((0, 1), (2, 1), (2, 2), (2, None)), old, g, u)
+    weights = [_weights(x.shape) for x in g]
+    own = _products(((0, 1), (2, 1), (2, 2), (2, 3)), old, g, u, weights)
     motion = list(map(_move, leaves(params), before, scale, old, own))
-    seen = _products(((0, 1), (0, 0), (0, None), (1, 1)), motion, g)
+    seen = _products(((0, 1), (0, 0), (0, 2), (1, 1)), motion, g, weights)
     after = list(map(_follow, before, scale, motion))
     figures = [(*a, *b[:3]) for a, b in zip(own, seen, strict=True)]
     columns = map(stack, zip(*figures, strict=True)) if figures else [stack([])] * 7
@@ -65,18 +68,29 @@ def see(
 
 
 def _products(
-    pairs: tuple[tuple[int, int | None], ...], *lists: list[jax.Array]
+    pairs: tuple[tuple[int, int], ...], *lists: list[jax.Array]
 ) -> list[tuple[jax.Array, ...]]:
-    """For each tensor, sums of products of what is at these places; None is 1."""
+    """For each tensor, the sums of the products of what is at these places."""
 
     def terms(*tensors):
         dtype = widest(tensors)
         tensors = [x.astype(dtype) for x in tensors]
-        return [
-            tensors[i] * tensors[j] if j is not None else tensors[i] for i, j in pairs
-        ]
+        return [tensors[i] * tensors[j] for i, j in pairs]
 
     return totals(list(map(terms, *lists)))
+
+
+def _weights(shape: tuple[int, ...]) -> jax.Array:
+    """Numbers from -1 to 1 that look random, a function of the place alone.
+
+    Entries that cancel, as those of a softmax layer do, do not cancel with weights.
+    """
+    bits = jnp.full(shape, 2246822519, jnp.uint32)
+    for axis in range(len(shape)):
+        place = jax.lax.broadcasted_iota(jnp.uint32, shape, axis)
+        bits += place * jnp.uint32(_ODD[axis % len(_ODD)])
+    signed = jax.lax.bitcast_convert_type(bits, jnp.int32)
+    return signed.astype(jnp.float32) * jnp.float32(2**-31)
 
 
 def _move(params, before, scale, old, own):

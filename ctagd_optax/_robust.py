@@ -90,7 +90,7 @@ class RobustMemory(NamedTuple):
     previous_motion: Any  # v_{t-2} = (θ_{t-1} - θ_{t-2}) / m_{t-2}
     own_promise: jax.Array  # -⟨u, g⟩ / m of our own last update u
     own_square: jax.Array  # ‖u‖²
-    own_sum: jax.Array  # the sum of its entries
+    own_sum: jax.Array  # a weighted sum of its entries
     last_multiplier: jax.Array  # m_{t-1}, without the schedule
     last_schedules: jax.Array  # s_{t-1} and s_{t-2}
     streak: jax.Array  # finite gradients in a row
@@ -103,6 +103,7 @@ class RobustEvidence(NamedTuple):
     last_overlap: jax.Array  # ⟨v_{t-1}, g_t⟩ of the last step, an entry per tensor
     squared_gradients: jax.Array  # Σ ‖g‖² of the tensors with finite gradients
     steps: jax.Array  # the steps that have one
+    agreement: jax.Array  # of updates with motion in all epochs; below 0 if turned
     settings: jax.Array  # the Settings in effect, an entry each
 
 
@@ -272,11 +273,9 @@ def robust_method(
             streak=zeros(dtype=jnp.int32),
         )
         info = (zeros() for _ in RobustInfo._fields[1:])
-        return (
-            RobustEvidence(sums, zeros(), zeros(1), zeros(1, jnp.int32), settings()),
-            memory,
-            RobustInfo(*info, left_out=zeros(dtype=jnp.int32)),
-        )
+        rest = zeros(), zeros(1), zeros(1, jnp.int32), zeros(1), settings()
+        info = RobustInfo(*info, left_out=zeros(dtype=jnp.int32))
+        return RobustEvidence(sums, *rest), memory, info
 
     def look(memory, gradients, params, updates):
         scale = jnp.where(memory.last_multiplier > 0, memory.last_multiplier, 1)
@@ -314,11 +313,11 @@ def robust_method(
         # θ_t comes after g_{t-1} is gone, so D is by our own update, in proportion to
         # how far, and which way, the parameters then moved.
         share = scale * jnp.sqrt(ratio(seen.square, memory.own_square))
-        turned = 2 * scale * seen.sum * jnp.sign(memory.own_sum)
-        turned = turned < -share * jnp.abs(memory.own_sum)
-        # Where entries cancel, as those of a softmax do, their sum is only rounding.
-        turned &= jnp.abs(memory.own_sum) > 0.01 * jnp.sqrt(memory.own_square)
-        share = jnp.where(turned, -share, share)
+        sample = seen.sum * memory.own_sum
+        sample = ratio(sample, jnp.sqrt(seen.square * memory.own_square))
+        sample = jnp.sum(jnp.where(finite & (streak >= 1), sample, 0), keepdims=True)
+        agreement = evidence.agreement + sample
+        share = jnp.where(agreement < 0, -share, share)
         before, earlier = memory.last_schedules
         curvature = (seen.older - evidence.last_overlap) / scale
         fresh = -before * evidence.last_overlap
@@ -341,6 +340,7 @@ def robust_method(
             last_overlap=jnp.where(finite & (streak >= 1), seen.overlap, 0),
             squared_gradients=accumulate(evidence.squared_gradients, size, start),
             steps=accumulate(evidence.steps, counted.astype(jnp.int32), start),
+            agreement=agreement,
             settings=settings(),
         )
 

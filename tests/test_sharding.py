@@ -93,6 +93,13 @@ def test_sharded_like_the_parameters(axis_type, opt):
     assert "all-gather" not in hlo
     assert (state.gamma != 1).all()
     assert spread["w"].sharding.spec == P("x", None)
+    if hasattr(state.memory, "own_sum"):  # its terms cancel, their rounding does not
+        sums = [s.memory.own_sum for s in (state, alone_state)]
+        chex.assert_trees_all_close(*sums, atol=2e-6)
+        state, alone_state = (
+            s._replace(memory=s.memory._replace(own_sum=0))
+            for s in (state, alone_state)
+        )
     chex.assert_trees_all_close(
         (spread, state), (alone, alone_state), rtol=1e-5, atol=1e-7
     )
