@@ -33,6 +33,7 @@ from benchmarks.workloads import workload
 
 LONG = 10**6  # steps in an epoch that does not end
 TENSORS = (10, 50, 150, 500)
+MANY = 150  # small tensors in a network
 SIZES = (10**4, 10**5, 10**6, 10**7, 25 * 10**6, 10**8)
 WORKLOADS = ("cifar10_resnet20", "shakespeare_transformer", "tiny_imagenet_deit_small")
 EPOCH = 391  # steps of CIFAR's epoch at batch 128
@@ -139,7 +140,7 @@ def step_times(shapes: Any, repeats: int, skip: Sequence[str] = ()) -> dict[str,
 
 def steps(sizes: Sequence[int], repeats: int) -> list[dict[str, Any]]:
     """Steps of networks of small tensors, and of one tensor of growing size."""
-    networks = [(150, (32, 32)), *((1, _square(size)) for size in sizes)]
+    networks = [(MANY, (32, 32)), *((1, _square(size)) for size in sizes)]
     rows = []
     for tensors, shape in networks:
         size = tensors * int(np.prod(shape))

@@ -56,6 +56,7 @@ def test_exponent():
 def test_short_run(tmp_path, monkeypatch):
     out = tmp_path / "overhead.json"
     out.write_text(json.dumps({"memory": ["kept"]}))
+    monkeypatch.setattr(overhead, "MANY", 2)
     arguments = ["--parts", "compile", "steps", "train", "--sizes", "1000"]
     arguments += ["--tensors", "2", "--repeats", "1", "--workloads", "digits_mlp"]
     monkeypatch.setattr(sys, "argv", ["overhead", *arguments, "--out", str(out)])
