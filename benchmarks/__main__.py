@@ -13,23 +13,14 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import (
-    devices,
-    experiments,
-    logs,
-    optimizers,
-    paper,
-    plots,
-    profiles,
-    recipes,
-    report,
-    sweeps,
-    tables,
-    trainer,
-    tuning,
-    workloads,
-)
+from benchmarks import optimizers, paper, workloads
+from benchmarks.analysis import plots, profiles, sweep_cells, tables
 from benchmarks.files import read_json
+from benchmarks.pages import report
+from benchmarks.probes import corrections, estimators, overhead
+from benchmarks.study import experiments, recipes, sweeps, tuning
+from benchmarks.train import devices, logs, loop
+from benchmarks.train.config import Config
 from ctagd_optax.testbed.files import replacing
 
 
@@ -42,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return options.run(options, console)
     except (ValueError, OSError, ImportError) as error:
         commands.exit(2, f"error: {error}\n")
-    except trainer.NonFiniteLossError as error:
+    except loop.NonFiniteLossError as error:
         commands.exit(1, f"error: {error}\n")
     except KeyboardInterrupt as error:
         commands.exit(130, f"{error or 'interrupted'}\n")
@@ -68,6 +59,13 @@ def parser() -> argparse.ArgumentParser:
     _add_sweep(command("sweep", _sweep, "a method over learning rates and epochs"))
     _add_profile(command("profile", _profile, "profiles over several comparisons"))
     _add_recipes(command("recipes", _recipes, "the commands behind the paper's tables"))
+    for probe, help_text in (
+        (overhead, "measure what the methods cost: compiling, time, memory"),
+        (estimators, "measure the curvature estimators against the true diagonal"),
+        (corrections, "measure what corrections do to the training loss"),
+    ):
+        name = probe.__name__.rpartition(".")[2]
+        probe.add_arguments(command(name, probe.run, help_text))
     command("report", _report, "rewrite the tables and pictures of README.md and docs")
     command("list", _list, "list workloads and optimizers")
     return root
@@ -190,7 +188,7 @@ def _train(options: argparse.Namespace, console: Console) -> int:
         out = options.out or pathlib.Path("runs", work.name, name, str(options.seed))
         if options.dry_run:
             out = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        config = trainer.Config(
+        config = Config(
             workload=work.name,
             optimizer=name,
             out=out,
@@ -207,7 +205,7 @@ def _train(options: argparse.Namespace, console: Console) -> int:
             tensorboard=options.tensorboard,
             **_workload_options(options),
         )
-        summary = trainer.train(
+        summary = loop.train(
             config,
             resume=options.resume,
             make_reporter=lambda *sizes: logs.reporter(console, *sizes),
@@ -375,7 +373,7 @@ def _sweep(options: argparse.Namespace, console: Console) -> int:
         **_workload_options(options),
     )
     title = f"{work.name}, {found['method']}"
-    console.print(tables.terminal(sweeps.rows(found), title))
+    console.print(tables.terminal(sweep_cells.rows(found), title))
     print(f"Wrote {out / 'sweep.json'}")
     return 0
 

@@ -7,7 +7,7 @@ runs are behind each number.
 import dataclasses
 from typing import NamedTuple
 
-from benchmarks.curves import saving
+from benchmarks.analysis.curves import saving
 from ctagd_optax.testbed import Interval
 
 Column = dict[str, Interval]

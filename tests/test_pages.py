@@ -9,7 +9,8 @@ import tomllib
 import pytest
 
 from benchmarks import __main__ as benchmarks_line
-from benchmarks import optimizers, report, workloads
+from benchmarks import optimizers, workloads
+from benchmarks.pages import report
 from ctagd_optax.testbed import __main__ as command_line
 
 ROOT = pathlib.Path(__file__).parent.parent

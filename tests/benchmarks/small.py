@@ -12,7 +12,8 @@ import jax.numpy as jnp
 from flax import nnx
 
 from benchmarks import __main__ as command_line
-from benchmarks import data, trainer, workloads
+from benchmarks import data, workloads
+from benchmarks.train.run import Run
 
 NAME = "small"
 
@@ -59,7 +60,7 @@ SMALL = workloads.WORKLOADS["cifar10_small"]._replace(
 if __name__ == "__main__":
     die_at, *arguments = sys.argv[1:]
     workloads.WORKLOADS[NAME] = SMALL
-    taken = trainer.Run.step
+    taken = Run.step
 
     def step(self, state, batch):
         """A step, if it is not the last one."""
@@ -67,5 +68,5 @@ if __name__ == "__main__":
             os.kill(os.getpid(), signal.SIGKILL)
         return taken(self, state, batch)
 
-    trainer.Run.step = step
+    Run.step = step
     sys.exit(command_line.main(["train", "--workload", NAME, *arguments]))

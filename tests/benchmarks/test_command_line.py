@@ -7,7 +7,8 @@ import re
 import pytest
 
 from benchmarks import __main__ as command_line
-from benchmarks import optimizers, plots, workloads
+from benchmarks import optimizers, workloads
+from benchmarks.analysis import plots
 from tests.benchmarks.handmade import comparison, run
 
 pytestmark = pytest.mark.usefixtures("default_jax")

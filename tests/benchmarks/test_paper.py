@@ -4,7 +4,8 @@ import statistics
 
 import pytest
 
-from benchmarks import curves, optimizers, paper
+from benchmarks import optimizers, paper
+from benchmarks.analysis import curves
 from benchmarks.workloads import WORKLOADS
 
 # The improvements that the paper prints beside its epochs: over SGD, and over Adam.

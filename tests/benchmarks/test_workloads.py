@@ -10,7 +10,8 @@ from flax import nnx
 
 from benchmarks import data
 from benchmarks.models import parameter_count
-from benchmarks.trainer import Config, Run
+from benchmarks.train.config import Config
+from benchmarks.train.run import Run
 from benchmarks.workloads import WORKLOADS, workload
 
 pytestmark = pytest.mark.usefixtures("default_jax")

@@ -1,0 +1,1 @@
+"""What results say: curves, profiles, tables and plots. Reads JSON only."""

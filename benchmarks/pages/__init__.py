@@ -1,0 +1,1 @@
+"""README and docs, made from results."""

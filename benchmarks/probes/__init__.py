@@ -1,0 +1,1 @@
+"""Measurements that train no network to its end: costs, estimators, corrections."""

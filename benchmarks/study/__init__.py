@@ -1,0 +1,1 @@
+"""Studies: comparisons, tuning, sweeps, ablations and recipes, made of runs."""

@@ -1,0 +1,1 @@
+"""Training a workload: configuration, step, run, loop, devices, checkpoints, logs."""

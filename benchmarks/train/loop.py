@@ -1,0 +1,432 @@
+"""Trains a workload with an optimizer, on one device or many, and can be continued.
+
+One jitted step donates the whole training state. Everything a run depends on is in that
+state or a pure function of the step: a run that was stopped at any moment goes on from
+its last checkpoint as if nothing had happened.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import importlib.metadata
+import math
+import os
+import pathlib
+import platform
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from benchmarks.data import Prefetch, prefetch
+from benchmarks.files import read_json, write_json
+from benchmarks.models import parameter_count
+from benchmarks.optimizers import arm
+from benchmarks.train.checkpoints import Checkpoints
+from benchmarks.train.config import Config
+from benchmarks.train.logs import Metrics, Reporter, check_tensorboard, read_metrics
+from benchmarks.train.run import Run, curvature_figures
+from benchmarks.train.step import TrainState
+from benchmarks.workloads import workload
+from ctagd_optax.testbed.files import check_writable
+
+# Steps that may be under way before the host looks at a loss.
+_IN_FLIGHT = 4
+
+
+_VERSIONS_OF = (
+    "ctagd-optax",
+    "jax",
+    "jaxlib",
+    "optax",
+    "flax",
+    "orbax-checkpoint",
+    "numpy",
+)
+
+
+# What may differ between a run and its continuation.
+_FREE = (
+    "out",
+    "data_dir",
+    "download",
+    "epochs",
+    "steps",
+    "checkpoint_every",
+    "keep",
+    "devices",
+    "shard",
+    "tensorboard",
+)
+
+
+class NonFiniteLossError(RuntimeError):
+    """The loss, or a weight, is not finite any more.
+
+    Attributes:
+      step: the step at which it happened, from 0.
+      tensors: the weights that are not finite after it.
+      checkpoint: the last checkpoint whose weights had a finite loss.
+    """
+
+    def __init__(self, step: int, tensors: list[str], checkpoint: pathlib.Path | None):
+        self.step = step
+        self.tensors = tensors
+        self.checkpoint = checkpoint
+        super().__init__(
+            f"the loss or the weights of step {step} are not finite; weights that are "
+            f"not: {', '.join(tensors) or 'none'}; last good checkpoint: "
+            f"{checkpoint or 'none'}"
+        )
+
+
+class Interrupted(KeyboardInterrupt):
+    """The run was asked to stop, and has been saved."""
+
+
+def train(
+    config: Config,
+    *,
+    resume: bool = False,
+    make_reporter: Callable[[int, int], Reporter] = lambda *_: Reporter(),
+) -> dict[str, Any]:
+    """Trains to the end, and returns the summary.
+
+    The folder ``config.out`` gets ``config.json``, ``metrics.jsonl`` (a line an epoch),
+    ``checkpoints/`` and, at the end, ``summary.json``.
+
+    Args:
+      config: the run.
+      resume: goes on with a run that was stopped; starts one where there is none.
+      make_reporter: makes what tells a person how it goes, from the steps in an epoch
+        and the number of epochs.
+
+    Returns:
+      The summary, as written.
+
+    Raises:
+      FileExistsError: the folder holds a run, and ``resume`` is False.
+      NonFiniteLossError: the loss is not finite any more.
+      Interrupted: by Ctrl-C or SIGTERM, after a checkpoint.
+    """
+    _check_folder(config, resume)
+    if config.tensorboard:
+        check_tensorboard()
+    if jax.process_count() > 1:  # nobody writes before all have looked
+        multihost_utils.sync_global_devices("folder")
+    run = Run(config)
+    _write_description(run, resume)
+    checkpoints = Checkpoints(config.out / "checkpoints", config.keep)
+    first = jax.process_index() == 0
+    report = make_reporter(run.steps_per_epoch, run.epochs) if first else Reporter()
+    try:
+        with _stop_requests() as stopping:
+            return _train(run, checkpoints, report, stopping)
+    finally:
+        report.close()
+        checkpoints.close()
+
+
+def _train(
+    run: Run,
+    checkpoints: Checkpoints,
+    report: Reporter,
+    stopping: Callable[[int], bool],
+) -> dict[str, Any]:
+    config, steps = run.config, run.steps_per_epoch
+    total = min(run.epochs * steps, config.steps or run.epochs * steps)
+    every = config.checkpoint_every or steps
+    notes = {"seconds": 0.0, "compile_seconds": 0.0, "wait_seconds": 0.0}
+    saved = checkpoints.last()
+    if saved is None:
+        state = run.init()
+    else:
+        state, notes = checkpoints.restore(saved, run.like())
+        report.say(f"going on from step {saved}: {checkpoints.path(saved)}")
+    first = int(state.step)
+    if total < first:
+        raise ValueError(
+            f"epochs and steps must not end before step {first}, which the run in "
+            f"{config.out} has reached; got {total} steps"
+        )
+    path = config.out / "metrics.jsonl"
+    rows = [
+        row  # not of steps that come again, nor of an epoch that goes on
+        for row in read_metrics(path)
+        if row["step"] <= first and row["step"] % steps == 0
+    ]
+    metrics = Metrics(
+        path,
+        rows,
+        config.out / "tensorboard" if config.tensorboard else None,
+        writes=jax.process_index() == 0,
+    )
+    if first < total:
+        notes["compile_seconds"] += run.compile(state)
+    elif first % steps:
+        metrics.write({**run.measure(state), **_spent(notes)})
+
+    losses: collections.deque[jax.Array] = collections.deque()
+    with prefetch(run.train_batch, range(first, total)) as batches:
+        clock = _Clock(first, batches)
+        for n, batch in enumerate(batches, first + 1):
+            state, loss = run.step(state, batch)
+            losses.append(loss)
+            if len(losses) > _IN_FLIGHT and not math.isfinite(losses.popleft()):
+                _check(run, state, checkpoints)
+            stop = stopping(n)
+            measures = n % steps == 0 or n == total
+            if not (measures or stop or n % every == 0):
+                if clock.is_time_to_report(report.interval):
+                    rate = clock.steps_per_second(n) * run.batch_size
+                    report.step(n, _running(state, n, steps, rate))
+                continue
+
+            _check(run, state, checkpoints)  # waits for the steps under way
+            losses.clear()
+            rate = clock.steps_per_second(n) * run.batch_size
+            clock.stop(notes)
+            if measures:
+                row = {
+                    **run.measure(state),
+                    **_spent(notes),
+                    "examples_per_second": rate,
+                }
+                metrics.write(row)
+                report.epoch(row)
+            checkpoints.save(n, state, dict(notes))
+            if stop and n < total:
+                checkpoints.wait()
+                raise Interrupted(
+                    f"stopped at step {n} and saved in {checkpoints.path(n)}; "
+                    "--resume goes on"
+                )
+            clock = _Clock(n, batches)
+    metrics.close()
+    checkpoints.wait()
+    summary = summarize(run, metrics.rows)
+    if jax.process_index() == 0:
+        write_json(config.out / "summary.json", summary)
+    return summary
+
+
+def _spent(notes: dict[str, float]) -> dict[str, float]:
+    """Times for the metrics."""
+    return {
+        "seconds": notes["seconds"],
+        "compile_seconds": notes["compile_seconds"],
+        "input_wait": notes["wait_seconds"] / notes["seconds"],
+    }
+
+
+class _Clock:
+    """Times a stretch of steps."""
+
+    def __init__(self, step: int, batches: Prefetch):
+        self._step = step
+        self._batches = batches
+        self._waited = batches.waited
+        self._start = self._reported = time.perf_counter()
+
+    def steps_per_second(self, step: int) -> float:
+        return (step - self._step) / (time.perf_counter() - self._start)
+
+    def is_time_to_report(self, interval: float) -> bool:
+        """True now and then, as a look at the state waits for the steps under way."""
+        now = time.perf_counter()
+        if now - self._reported < interval:
+            return False
+        self._reported = now
+        return True
+
+    def stop(self, notes: dict[str, float]) -> None:
+        """Adds the time to the run's."""
+        notes["seconds"] += time.perf_counter() - self._start
+        notes["wait_seconds"] += self._batches.waited - self._waited
+
+
+def _check(run: Run, state: TrainState, checkpoints: Checkpoints) -> None:
+    """Stops a run whose loss is not finite."""
+    step = int(state.failed_step)
+    if step < 0:
+        return
+    checkpoints.wait()
+    failed = np.asarray(state.failed)
+    # A checkpoint is known to be good once a later step has had a finite loss.
+    good = [saved for saved in checkpoints.steps() if saved < step]
+    raise NonFiniteLossError(
+        step,
+        [name for name, bad in zip(run.tensors(), failed, strict=True) if bad],
+        checkpoints.path(max(good)) if good else None,
+    )
+
+
+def _running(
+    state: TrainState, step: int, steps_per_epoch: int, rate: float
+) -> dict[str, Any]:
+    """Figures within an epoch."""
+    done = (step - 1) % steps_per_epoch + 1
+    shown = ("gamma_min", "gamma_max", "observed", "step_high")
+    return {
+        "train_loss": float(state.loss) / done,
+        "train_accuracy": float(state.accuracy) / done,
+        "examples_per_second": rate,
+        **{k: v for k, v in curvature_figures(state).items() if k in shown},
+    }
+
+
+def summarize(run: Run, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """What came out of a run."""
+    name = f"{run.config.part}_accuracy"
+    scores = [row[name] for row in rows]
+    reached = [row["epoch"] for row in rows if row[name] >= run.work.target]
+    last = rows[-1]
+    return {
+        "workload": run.work.name,
+        "optimizer": run.arm.name,
+        "seed": run.config.seed,
+        "epochs": last["epoch"],
+        "steps": last["step"],
+        "parameters": parameter_count(run.abstract.params),
+        f"best_{name}": max(scores),
+        f"last_{name}": scores[-1],
+        "last_train_loss": last["train_loss"],
+        "target": run.work.target,
+        "epochs_to_target": min(reached, default=None),
+        "seconds": last["seconds"],
+        "compile_seconds": last["compile_seconds"],
+        "input_wait": last["input_wait"],
+    }
+
+
+def describe(run: Run) -> dict[str, Any]:
+    """All that decides what a run does: options, sizes, versions and devices."""
+    config = dataclasses.asdict(run.config)
+    device = run.mesh.devices.flat[0]
+    return {
+        "config": {
+            name: str(value) if isinstance(value, pathlib.Path) else value
+            for name, value in config.items()
+        },
+        "workload": run.work.description,
+        "optimizer": {"name": run.arm.name, **run.arm.options},
+        "batch_size": run.batch_size,
+        "epochs": run.epochs,
+        "steps_per_epoch": run.steps_per_epoch,
+        "parameters": parameter_count(run.abstract.params),
+        "versions": {
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in _VERSIONS_OF},
+        },
+        "devices": {
+            "count": run.mesh.devices.size,
+            "kind": device.device_kind,
+            "platform": device.platform,
+            "processes": jax.process_count(),
+        },
+    }
+
+
+def _check_folder(config: Config, resume: bool) -> None:
+    """Nothing is overwritten, and only the same run is continued."""
+    path = config.out / "config.json"
+    config.out.mkdir(parents=True, exist_ok=True)
+    check_writable(path)
+    if not (any(config.out.glob("checkpoints/*")) or any(config.out.glob("metrics*"))):
+        return
+    if not resume:
+        raise FileExistsError(
+            f"out: {config.out} holds a run already; --resume goes on with it, another "
+            "--out starts a new one"
+        )
+    check_same_run(config)
+
+
+def check_same_run(config: Config) -> None:
+    """Raises ValueError if the run in the config's folder is another one."""
+    description = _read_description(config.out / "config.json")
+    optimizer = arm(config.optimizer)
+    options = {"name": optimizer.name, **optimizer.options}
+    if description["optimizer"] != options:
+        raise ValueError(
+            f"optimizer must stay {description['optimizer']!r} to go on with the run "
+            f"in {config.out}, got {options!r}"
+        )
+    earlier = {**description["config"], "batch_size": description["batch_size"]}
+    size = config.batch_size or workload(config.workload).batch_size
+    now = {**vars(config), "batch_size": size}
+    for name, new in now.items():
+        old = earlier.get(name)
+        if old != new and name not in _FREE:
+            whose = ", the workload's" if getattr(config, name) is None else ""
+            raise ValueError(
+                f"{name} must stay {old!r} to go on with the run in {config.out}, got "
+                f"{new!r}{whose}"
+            )
+
+
+def _read_description(path: pathlib.Path) -> dict[str, Any]:
+    return read_json(path, {"config", "versions"}, "a run")
+
+
+def _write_description(run: Run, resume: bool) -> None:
+    """Writes ``config.json``, if the run it goes on with was the same."""
+    path = run.config.out / "config.json"
+    description = describe(run)
+    if resume and path.exists():
+        earlier = _read_description(path)
+        for name in ("workload", "steps_per_epoch", "parameters"):
+            if earlier[name] != description[name]:
+                raise ValueError(
+                    f"{name} was {earlier[name]!r} when the run in {run.config.out} "
+                    f"was started, and is {description[name]!r} now"
+                )
+        started = earlier.get("started_with", earlier["versions"])
+        if started != description["versions"]:
+            description["started_with"] = started
+    if jax.process_index() == 0:
+        write_json(path, description)
+
+
+@contextlib.contextmanager
+def _stop_requests() -> Iterator[Callable[[int], bool]]:
+    """A function that tells after a step whether to stop there.
+
+    The first Ctrl-C or SIGTERM asks for it, a second one ends the program at once. The
+    processes of a run agree on a step.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda step: False  # signals reach the main thread alone
+        return
+    requested = threading.Event()
+    together = jax.process_count() > 1
+    # Of several processes, JAX takes SIGTERM itself and finds a step for all of them.
+    signals = (signal.SIGINT,) if together else (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in signals}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def request(number: int, frame: Any) -> None:
+        del number, frame
+        requested.set()
+        restore()
+        if together:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    for number in signals:
+        signal.signal(number, request)
+    try:
+        yield (
+            multihost_utils.reached_preemption_sync_point
+            if together
+            else lambda step: requested.is_set()
+        )
+    finally:
+        restore()

@@ -1,0 +1,219 @@
+"""Comparisons: every arm on every seed, stopped and continued."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+from rich.console import Console
+
+from benchmarks import optimizers, paper
+from benchmarks.study import experiments
+from benchmarks.study.experiments import Entry
+from benchmarks.workloads import WORKLOADS
+
+pytestmark = pytest.mark.usefixtures("default_jax")
+
+ROOT = pathlib.Path(__file__).parents[3]
+ARGUMENTS = "compare --workload digits_mlp --optimizers sgd sgd@1e30 ct_sgd --seeds 2"
+
+
+def command(out):
+    return [
+        sys.executable,
+        *("-m", "benchmarks"),
+        *ARGUMENTS.split(),
+        *("--epochs", "2", "--jobs", "2", "--out", str(out)),
+    ]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    out = tmp_path_factory.mktemp("whole")
+    run = subprocess.run(
+        command(out), cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    return out, run.stdout
+
+
+def test_results_hold_every_run(whole):
+    out, _ = whole
+    results = json.loads((out / "results.json").read_text())
+    assert results["seeds"] == [0, 1]
+    assert list(results["arms"]) == ["sgd", "sgd@1e+30", "ct_sgd"]
+    sgd, bad, ct_sgd = results["arms"].values()
+    assert [len(run["accuracy"]) for run in sgd["runs"]] == [2, 2]
+    assert sgd["runs"][0]["accuracy"] != sgd["runs"][1]["accuracy"]
+    assert sgd["runs"][0]["observed"] is None
+    assert sgd["runs"][0]["failed_step"] is None
+    assert all(run["failed_step"] > 0 for run in bad["runs"])
+    assert len(ct_sgd["runs"][0]["gamma_at_min"]) == 2
+    timings = json.loads((out / "timings.json").read_text())
+    assert len(timings["arms"]["sgd"][0]["seconds"]) == 2
+    assert "seconds" not in (out / "results.json").read_text()
+
+
+def test_the_table_fits_a_terminal_and_the_files_are_named(whole):
+    out, printed = whole
+    rows = [line for line in printed.splitlines() if line.startswith(" sgd ")]
+    bare, broken, wrapped = rows
+    assert re.fullmatch(r" sgd +0\.01 +–( +\d+\.\d){2} +∞ *", bare)
+    assert re.fullmatch(r" sgd +1e\+30 +– +diverged +diverged +∞ *", broken)
+    assert re.fullmatch(r" sgd +0\.01 +ct_agd( +\d+\.\d){2} +\d\.\d *", wrapped)
+    assert max(map(len, rows)) <= 80
+    for name in ("results.json", "results.md", "curves.png"):
+        assert f"Wrote {out / name}" in printed
+        assert (out / name).is_file()
+
+
+def is_there(group):
+    """Whether a process of the group is left."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_killed_comparison_gives_the_same_results(whole, tmp_path):
+    expected, _ = whole
+    run = subprocess.Popen(
+        command(tmp_path),
+        cwd=ROOT,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while not list(tmp_path.glob("runs/*/*/summary.json")):
+        assert run.poll() is None
+        time.sleep(0.05)
+    run.kill()
+    run.wait()
+    limit = time.monotonic() + 30
+    while is_there(run.pid):  # the processes it has started end with it
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    assert not (tmp_path / "results.json").exists()
+    again = subprocess.run(
+        command(tmp_path), cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "results.json").read_text() == (
+        expected / "results.json"
+    ).read_text()
+
+
+def test_finished_runs_are_not_repeated(whole):
+    out, _ = whole
+    [summary] = out.glob("runs/sgd/0/summary.json")
+    before = summary.stat().st_mtime_ns
+    experiments.compare(
+        "digits_mlp",
+        [Entry("sgd", "backbone")],
+        [0],
+        out,
+        epochs=2,
+        console=Console(quiet=True),
+    )
+    assert summary.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 32}, "batch_size must stay 64 to go on with the run in"),
+        ({"epochs": 1}, "epochs must be at least 2, which the run in"),
+    ],
+)
+def test_a_finished_run_is_not_taken_for_another(whole, options, message):
+    out, _ = whole
+    with pytest.raises(ValueError, match=message):
+        experiments.compare(
+            "digits_mlp",
+            [Entry("sgd", "backbone")],
+            [0],
+            out,
+            console=Console(quiet=True),
+            **{"epochs": 2, **options},
+        )
+
+
+def test_a_run_of_an_earlier_default_is_not_taken_for_today_s(whole):
+    out, _ = whole
+    path = out / "runs" / "sgd" / "1" / "config.json"
+    described = path.read_text()
+    path.write_text(described.replace('"momentum": 0.85', '"momentum": 0.9'))
+    try:
+        with pytest.raises(ValueError, match=r"optimizer must stay .*'momentum': 0.9"):
+            experiments.compare(
+                "digits_mlp",
+                [Entry("sgd", "backbone")],
+                [1],
+                out,
+                epochs=2,
+                console=Console(quiet=True),
+            )
+    finally:
+        path.write_text(described)
+
+
+def test_an_arm_keeps_its_first_role(whole):
+    out, _ = whole
+    results, _ = experiments.compare(
+        "digits_mlp",
+        [Entry("sgd", "backbone"), Entry("sgd@0.01", "tuned")],
+        [0],
+        out,
+        epochs=2,
+        console=Console(quiet=True),
+    )
+    assert [arm["role"] for arm in results["arms"].values()] == ["backbone"]
+    assert experiments.entry("sgd@0.01") == Entry("sgd", "backbone")
+
+
+def test_arms_of_a_comparison():
+    dense = [e.spec for e in experiments.standard_arms(WORKLOADS["digits_mlp"])]
+    convolving = experiments.standard_arms(WORKLOADS["cifar10_small"])
+    assert "lbfgs" in dense
+    assert [e.spec for e in convolving] == [s for s in dense if s != "lbfgs"]
+    appendix = experiments.ablation_arms("ct_sgd_appendix")
+    ablations = {optimizers.arm(entry.spec).name for entry in appendix}
+    assert {row.optimizer for row in paper.ABLATIONS} <= ablations
+    for method in experiments.ABLATIONS:
+        arms = experiments.ablation_arms(method)
+        assert len({optimizers.arm(entry.spec).name for entry in arms}) == len(arms)
+    first, method, *_ = experiments.ablation_arms()
+    assert (first, method) == (Entry("sgd", "backbone"), Entry("ct_sgd", "paper"))
+    with pytest.raises(ValueError, match=r"one of ct_sgd, .*robust_sgd; got 'sgd'"):
+        experiments.ablation_arms("sgd")
+    bare, control, ours, *changed = experiments.ablation_arms("robust_sgd", 0.1)
+    assert bare == Entry("sgd@0.1", "backbone")
+    assert control == Entry("sawtooth_control@0.1", "control")
+    assert ours == Entry("robust_sgd@0.1", "ours")
+    assert all(entry.spec.startswith("robust_sgd@0.1:") for entry in changed)
+
+
+def test_roles_by_name():
+    roles = {
+        spec: experiments.entry(spec).role
+        for spec in (
+            *("sgd", "robust_sgd@0.1", "ct_sgd", "ct_adam_appendix", "sgd@0.3"),
+            *("ct_sgd:eps=0.1", "lion", "muon@1"),
+        )
+    }
+    assert list(roles.values()) == [
+        *("backbone", "ours", "paper", "paper", "tuned"),
+        *("control", "peer", "peer"),
+    ]
+
+
+def test_bad_input(tmp_path):
+    with pytest.raises(ValueError, match="at least one each"):
+        experiments.compare("digits_mlp", [], [0], tmp_path, console=Console())
+    with pytest.raises(ValueError, match="jobs must be at least 1, got 0"):
+        experiments.run_all([], 0, tmp_path, Console())

@@ -1,0 +1,74 @@
+"""The search of options."""
+
+import json
+import re
+
+import pytest
+from rich.console import Console
+
+from benchmarks import optimizers
+from benchmarks.study import tuning
+
+pytestmark = pytest.mark.usefixtures("default_jax")
+
+
+@pytest.mark.parametrize("name", optimizers.names())
+def test_trials_fill_the_search_space(name):
+    space = tuning.search_space(name)
+    names = tuning.trials(name, 9)
+    assert len(set(names)) == 9
+    arms = [optimizers.arm(trial) for trial in names]
+    for key, limits in space.items():
+        values = [arm.options[key] for arm in arms]
+        assert limits["from"] <= min(values) < max(values) <= limits["to"]
+        assert max(values) / min(values) > (limits["to"] / limits["from"]) ** 0.7
+
+
+def test_given_options_are_kept():
+    [trial] = tuning.trials("ct_sgd:unobserved=skip", 1)
+    assert optimizers.arm(trial).options["unobserved"] == "skip"
+    [averaged] = tuning.trials("sgd+average", 1)
+    assert optimizers.arm(averaged).options["average"]
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="no search space for 'x'; there are adam, "):
+        tuning.search_space("x")
+    with pytest.raises(ValueError, match="trials must be at least 1, got 0"):
+        tuning.trials("sgd", 0)
+
+
+@pytest.mark.parametrize(
+    ("spec", "searched"),
+    [
+        ("sgd@0.1", "learning_rate"),
+        ("sgd@0.1+average", "learning_rate"),
+        ("sgd:momentum=0.9, learning_rate = 0.1", "learning_rate"),
+        ("ct_sgd@0.1:curvature_min=0.1", "learning_rate, curvature_min"),
+    ],
+)
+def test_what_is_searched_must_not_be_set(spec, searched):
+    message = f"optimizer '{re.escape(spec)}' must not set {searched}, which tune"
+    with pytest.raises(ValueError, match=message):
+        tuning.trials(spec, 3)
+
+
+def test_the_best_on_the_validation_part_is_chosen(tmp_path):
+    found = tuning.tune(
+        "digits_mlp", "sgd", 2, tmp_path, epochs=2, console=Console(quiet=True)
+    )
+    assert list(found["trials"]) == ["sgd@0.0056", "sgd@0.18"]
+    assert found["chosen"] == "sgd@0.18"
+    assert found["trials"]["sgd@0.18"] > found["trials"]["sgd@0.0056"] > 0
+    assert tuning.read_tuned(tmp_path, "digits_mlp") == ["sgd@0.18"]
+    with pytest.raises(ValueError, match=r"searches on cora, .* is of digits_mlp"):
+        tuning.read_tuned(tmp_path, "cora")
+    [run] = (tmp_path / "tuning/runs/sgd@0.18").iterdir()
+    described = json.loads((run / "config.json").read_text())
+    assert described["config"]["part"] == "validation"
+    assert described["steps_per_epoch"] == -(-(1497 - 300) // 64)
+
+
+def test_nothing_tuned(tmp_path):
+    with pytest.raises(FileNotFoundError, match="python -m benchmarks tune"):
+        tuning.read_tuned(tmp_path, "digits_mlp")
