@@ -351,8 +351,7 @@ def ct_agd(
             term = step.epoch_step.astype(dtype) * g.astype(dtype)
             return accumulate(total, choose(finite[i], term, 0), start)
 
-        counted = stack(step.sizes, widest(step.sizes)) < jnp.inf
-        weight = jnp.where(counted, step.epoch_step, 0)
+        weight = jnp.where(step.finite_vector(), step.epoch_step, 0)
 
         return CTAGDEvidence(
             curvature=curvature,

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike, DTypeLike
 
 from ctagd_optax import _checks as checks
 from ctagd_optax._motion import see
-from ctagd_optax._trees import accumulate, accumulators, ratio, stack, widest
+from ctagd_optax._trees import accumulate, accumulators, ratio, stack
 from ctagd_optax._wrapper import Method, curvature_tuned
 
 
@@ -307,15 +307,15 @@ def robust_method(
         del extra_args
         seen, start = step.figures, step.epoch_step == 0
         streak = jnp.where(start, 0, memory.streak)
-        sizes = stack(step.sizes)
-        finite = stack(step.sizes, widest(step.sizes)) < jnp.inf
+        sizes, finite = stack(step.sizes), step.finite_vector()
         scale = jnp.where(streak >= 1, memory.last_multiplier, 1)
         # θ_t comes after g_{t-1} is gone, so D is by our own update, in proportion to
         # how far, and which way, the parameters then moved.
-        share = scale * jnp.sqrt(ratio(seen.square, memory.own_square))
-        sample = seen.sum * memory.own_sum
-        sample = ratio(sample, jnp.sqrt(seen.square * memory.own_square))
-        sample = jnp.sum(jnp.where(finite & (streak >= 1), sample, 0), keepdims=True)
+        length, own_length = jnp.sqrt(seen.square), jnp.sqrt(memory.own_square)
+        share = scale * ratio(length, own_length)
+        sample = ratio(seen.sum, length) * ratio(memory.own_sum, own_length)
+        known = finite & (streak >= 1) & jnp.isfinite(sample)
+        sample = jnp.sum(jnp.where(known, sample, 0), keepdims=True)
         agreement = evidence.agreement + sample
         share = jnp.where(agreement < 0, -share, share)
         before, earlier = memory.last_schedules
@@ -358,9 +358,7 @@ def robust_method(
             own_sum=applied * seen.own_sum,
             last_multiplier=multiplier,
             last_schedules=jnp.stack([schedule, memory.last_schedules[0]]),
-            streak=jnp.where(
-                stack(step.sizes, widest(step.sizes)) < jnp.inf, streak + 1, 0
-            ),
+            streak=jnp.where(step.finite_vector(), streak + 1, 0),
         )
 
     def close(evidence, step, gamma, info):

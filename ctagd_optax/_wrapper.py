@@ -61,6 +61,10 @@ class Step(NamedTuple):
         """
         return tuple(x < jnp.inf for x in self.sizes)
 
+    def finite_vector(self) -> jax.Array:
+        """The same, as one vector."""
+        return stack(self.sizes, widest(self.sizes)) < jnp.inf
+
 
 class Method(NamedTuple):
     """Pure functions that turn the steps of an epoch into a divisor and a correction.
@@ -236,20 +240,20 @@ def curvature_tuned(
         updates = multiply(updates, entries(multiplier, *tensors))
 
         start = t == 0
-        finite = stack(sizes, dtype) < jnp.inf
         step = Step(
             epoch=state.epoch,
             epoch_step=t,
             sizes=sizes,
             figures=figures,
-            left_out=jnp.where(start, 0, state.not_finite)
-            + (~finite).astype(jnp.int32),
+            left_out=jnp.where(start, 0, state.not_finite),
             gradients=gradients,
             params=params,
             updates=updates,
             gamma=jnp.broadcast_to(gamma, tensors).astype(jnp.float32),
             schedule=relative_rate,
         )
+        left_out = step.left_out + (~step.finite_vector()).astype(jnp.int32)
+        step = step._replace(left_out=left_out)
         evidence = method.observe(state.evidence, state.memory, step, **extra_args)
 
         closing = t >= length - 1 if epoch_end is None else jnp.asarray(epoch_end)

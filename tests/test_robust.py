@@ -655,6 +655,30 @@ def test_updates_whose_entries_cancel(pooling, turn, default_jax):
     assert (state[0].gamma < 0.5).all()
 
 
+@pytest.mark.parametrize("size", [1e-13, 1.0, 1e12])
+def test_which_way_it_moved_is_known_at_any_size(size, default_jax):
+    # Products of two squares would leave float32's range.
+    opt = optax.chain(ctagd_optax.robust_ct_agd(optax.sgd(-1e-3), 9), optax.scale(-1.0))
+    params = {"w": size * jnp.asarray([1.0, -1.0, 2.0]), "b": jnp.asarray([0.0])}
+    state = opt.init(params)
+    for _ in range(5):
+        updates, state = jax.jit(opt.update)(params, state, params)
+        params = optax.apply_updates(params, updates)
+    assert state[0].evidence.agreement < 0
+    assert state[0].evidence.sums.promise > 0
+
+
+def test_a_jump_out_of_range_does_not_hide_which_way_it_moved(default_jax):
+    opt = ctagd_optax.robust_ct_agd(optax.sgd(1e-3), 9)
+    params = {"w": jnp.asarray([1.0, -1.0, 2.0])}
+    state = opt.init(params)
+    for t in range(8):
+        given = jax.tree.map(lambda p: 1e30 * p, params) if t == 3 else params
+        updates, state = jax.jit(opt.update)(params, state, given)
+        params = optax.apply_updates(params, updates)
+    assert jnp.isfinite(state.evidence.agreement)
+
+
 @pytest.mark.parametrize("accumulator", [None, jnp.bfloat16, jnp.float16])
 def test_the_first_move_is_true_in_any_dtype(accumulator, default_jax):
     opt = ctagd_optax.robust_ct_agd(optax.sgd(1e-5), 9, accumulator_dtype=accumulator)
