@@ -13,12 +13,12 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import optimizers, paper, workloads
+from benchmarks import paper, specs, workloads
 from benchmarks.analysis import plots, profiles, sweep_cells, tables
 from benchmarks.files import read_json
 from benchmarks.pages import report
 from benchmarks.probes import corrections, estimators, overhead
-from benchmarks.study import experiments, recipes, sweeps, tuning
+from benchmarks.study import ablate, compare, manifests, recipes, sweep, tune
 from benchmarks.train import devices, logs, loop
 from benchmarks.train.config import Config
 from ctagd_optax.testbed.files import replacing
@@ -57,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
     _add_tune(command("tune", _tune, "search the options of an arm"))
     _add_ablate(command("ablate", _ablate, "train CT-AGD with one thing changed"))
     _add_sweep(command("sweep", _sweep, "a method over learning rates and epochs"))
+    _add_study(command("study", _study, "make committed results again, or your own"))
     _add_profile(command("profile", _profile, "profiles over several comparisons"))
     _add_recipes(command("recipes", _recipes, "the commands behind the paper's tables"))
     for probe, help_text in (
@@ -67,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
         name = probe.__name__.rpartition(".")[2]
         probe.add_arguments(command(name, probe.run, help_text))
     command("report", _report, "rewrite the tables and pictures of README.md and docs")
-    command("list", _list, "list workloads and optimizers")
+    command("list", _list, "list workloads, optimizers and studies")
     return root
 
 
@@ -77,12 +78,7 @@ def _add_workload(parser: argparse.ArgumentParser) -> None:
     add("--workload", required=True, help="what to train, see list")
     add("--epochs", type=int, help="epochs to train (the workload's)")
     add("--batch-size", type=int, help="examples in a batch (the workload's)")
-    add(
-        "--data-dir",
-        type=pathlib.Path,
-        help="folder of the data ($CTAGD_DATA, or a folder in the user's cache)",
-    )
-    add("--no-download", action="store_true", help="fetch nothing")
+    _add_data(parser)
     add(
         "--refresh-batch-stats",
         type=int,
@@ -90,6 +86,16 @@ def _add_workload(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="evaluate also with BatchNorm statistics of N training batches",
     )
+
+
+def _add_data(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--data-dir",
+        type=pathlib.Path,
+        help="folder of the data ($CTAGD_DATA, or a folder in the user's cache)",
+    )
+    add("--no-download", action="store_true", help="fetch nothing")
 
 
 def _workload_options(options: argparse.Namespace) -> dict[str, Any]:
@@ -182,7 +188,7 @@ def _train(options: argparse.Namespace, console: Console) -> int:
     by_hand = options.coordinator, options.processes, options.process
     if options.distributed or any(value is not None for value in by_hand):
         devices.connect(*by_hand)
-    name = optimizers.arm(options.optimizer).name
+    name = specs.arm(options.optimizer).name
     work = workloads.workload(options.workload)
     with contextlib.ExitStack() as stack:
         out = options.out or pathlib.Path("runs", work.name, name, str(options.seed))
@@ -247,24 +253,24 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
 def _compare(options: argparse.Namespace, console: Console) -> int:
     work = workloads.workload(options.workload)
     if options.optimizers:
-        arms = [experiments.entry(spec) for spec in options.optimizers]
+        arms = [compare.entry(spec) for spec in options.optimizers]
     else:
-        arms = list(experiments.standard_arms(work))
+        arms = list(compare.standard_arms(work))
     if options.tuned:
-        chosen = tuning.read_tuned(options.tuned, work.name)
-        arms += [experiments.Entry(spec, "tuned") for spec in chosen]
+        chosen = tune.read_tuned(options.tuned, work.name)
+        arms += [compare.Entry(spec, "tuned") for spec in chosen]
     out = options.out or pathlib.Path("runs", "compare", work.name)
     return _run_and_show(options, arms, range(options.seeds), out, console)
 
 
 def _run_and_show(
     options: argparse.Namespace,
-    arms: Sequence[experiments.Entry],
+    arms: Sequence[compare.Entry],
     seeds: Sequence[int],
     out: pathlib.Path,
     console: Console,
 ) -> int:
-    results, timings = experiments.compare(
+    compare.compare(
         options.workload,
         arms,
         seeds,
@@ -272,6 +278,17 @@ def _run_and_show(
         jobs=options.jobs,
         console=console,
         **_workload_options(options),
+    )
+    for path in [out / "results.json", *_show_comparison(out, console)]:
+        print(f"Wrote {path}")
+    return 0
+
+
+def _show_comparison(out: pathlib.Path, console: Console) -> list[pathlib.Path]:
+    """Prints a finished comparison; writes its table and its curves."""
+    results, timings = (
+        json.loads((out / name).read_text())
+        for name in ("results.json", "timings.json")
     )
     rows = tables.comparison(results, timings)
     text = f"{tables.markdown(rows)}\n\n{tables.caption(results, rows)}\n"
@@ -281,9 +298,7 @@ def _run_and_show(
     console.print(tables.terminal(tables.progress(results), title, texts=3))
     print(tables.progress_caption(results))
     plots.plot(results, out / "curves.png")
-    for name in ("results.json", "results.md", "curves.png"):
-        print(f"Wrote {out / name}")
-    return 0
+    return [out / "results.md", out / "curves.png"]
 
 
 def _add_tune(parser: argparse.ArgumentParser) -> None:
@@ -295,7 +310,7 @@ def _add_tune(parser: argparse.ArgumentParser) -> None:
 
 def _tune(options: argparse.Namespace, console: Console) -> int:
     out = options.out or pathlib.Path("runs", "tune", options.workload)
-    found = tuning.tune(
+    found = tune.tune(
         options.workload,
         options.optimizer,
         options.trials,
@@ -320,14 +335,14 @@ def _add_ablate(parser: argparse.ArgumentParser) -> None:
     add(
         "--optimizer",
         default="ct_sgd",
-        help=f"what to change: {', '.join(experiments.ABLATIONS)} (%(default)s)",
+        help=f"what to change: {', '.join(ablate.ABLATIONS)} (%(default)s)",
     )
     add("--learning-rate", type=float, help="of all arms (the paper's)")
 
 
 def _ablate(options: argparse.Namespace, console: Console) -> int:
     rate = options.learning_rate
-    arms = experiments.ablation_arms(options.optimizer, rate)
+    arms = ablate.ablation_arms(options.optimizer, rate)
     name = options.workload if rate is None else f"{options.workload}@{rate:g}"
     out = options.out or pathlib.Path("runs", "ablate", options.optimizer, name)
     return _run_and_show(options, arms, range(options.seeds), out, console)
@@ -359,9 +374,9 @@ def _sweep(options: argparse.Namespace, console: Console) -> int:
     work = workloads.workload(options.workload)
     if options.batch_size and options.batch_sizes:
         raise ValueError("give --batch-size or --batch-sizes, not both")
-    method = optimizers.arm(options.optimizer).name
+    method = specs.arm(options.optimizer).name
     out = options.out or pathlib.Path("runs", "sweep", method, work.name)
-    found = sweeps.sweep(
+    found = sweep.sweep(
         work.name,
         options.optimizer,
         options.factors,
@@ -375,6 +390,39 @@ def _sweep(options: argparse.Namespace, console: Console) -> int:
     title = f"{work.name}, {found['method']}"
     console.print(tables.terminal(sweep_cells.rows(found), title))
     print(f"Wrote {out / 'sweep.json'}")
+    return 0
+
+
+def _add_study(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("name", metavar="NAME", help="a manifest, see list, or the path of one")
+    add("--jobs", type=int, default=1, help="runs at once (%(default)s)")
+    add("--out", type=pathlib.Path, help="folder of runs and files (runs/study/NAME)")
+    add(
+        "--publish",
+        action="store_true",
+        help="copy the files to benchmarks/results, where report finds them",
+    )
+    _add_data(parser)
+
+
+def _study(options: argparse.Namespace, console: Console) -> int:
+    study = manifests.read(options.name)
+    out = options.out or pathlib.Path("runs", "study", study.name)
+    made = manifests.run(
+        study,
+        out,
+        jobs=options.jobs,
+        console=console,
+        data_dir=options.data_dir,
+        download=not options.no_download,
+    )
+    if study.kind == "compare":
+        made += _show_comparison(out, console)
+    if options.publish:
+        manifests.publish(study, [path for path in made if path.suffix != ".md"], out)
+    for path in made:
+        print(f"Wrote {path}")
     return 0
 
 
@@ -418,15 +466,21 @@ def _add_recipes(parser: argparse.ArgumentParser) -> None:
     )
     add("--workload", choices=paper.NUMBERS, help="only those of this one")
     add("--batch-size", type=int, help="check with smaller batches (the workload's)")
+    add(
+        "--out",
+        type=pathlib.Path,
+        default=report.RESULTS / "recipes.json",
+        help="the file of what was checked (the committed one)",
+    )
 
 
 def _recipes(options: argparse.Namespace, console: Console) -> int:
-    path = report.RESULTS / "recipes.json"
+    path = options.out
     if options.check:
         recipes.check(
             path, console, only=options.workload, batch_size=options.batch_size
         )
-        print(f"Wrote {path.relative_to(report.ROOT)}")
+        print(f"Wrote {path}")
         return 0
     hours = json.loads(path.read_text())["estimates"]
     for title, rows in recipes.tables().items():
@@ -450,7 +504,8 @@ def _list(options: argparse.Namespace, console: Console) -> int:
     del options
     for title, entries in (
         ("Workloads", {w.name: w.description for w in workloads.WORKLOADS.values()}),
-        ("Optimizers", optimizers.descriptions()),
+        ("Optimizers", specs.descriptions()),
+        ("Studies", {name: manifests.read(name).title for name in manifests.names()}),
     ):
         table = Table(title=title, show_header=False, title_justify="left")
         for name, description in entries.items():

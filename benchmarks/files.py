@@ -1,9 +1,14 @@
 """Result files."""
 
+import functools
 import json
 import pathlib
+import re
+import subprocess
+from collections.abc import Iterable
 from typing import Any
 
+import ctagd_optax
 from ctagd_optax.testbed.files import replacing
 
 
@@ -31,7 +36,32 @@ def read_json(path: pathlib.Path, keys: set[str], what: str) -> dict[str, Any]:
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:
-    """Writes a value as JSON that is easy to read and to compare, or not at all."""
+    """Writes a value as JSON, or not at all; a list of numbers is one line."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(value, indent=1)
+    text = re.sub(r"\[[^][{}\"]*\]", lambda found: " ".join(found[0].split()), text)
     with replacing(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=1) + "\n")
+        temporary.write_text(text.replace("[ ", "[").replace(" ]", "]") + "\n")
+
+
+def rounded(values: Iterable[float]) -> list[float]:
+    """Numbers to five digits, which is more than a curve means."""
+    return [float(f"{value:.5g}") for value in values]
+
+
+@functools.cache
+def made_by() -> dict[str, str | None]:
+    """The version and the commit that make a result; no commit outside a checkout."""
+    folder = pathlib.Path(__file__).parent
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        commit = found.stdout.strip() or None
+    except FileNotFoundError:
+        commit = None
+    return {"version": ctagd_optax.__version__, "commit": commit}

@@ -9,7 +9,7 @@ import tomllib
 import pytest
 
 from benchmarks import __main__ as benchmarks_line
-from benchmarks import optimizers, workloads
+from benchmarks import specs, workloads
 from benchmarks.pages import report
 from ctagd_optax.testbed import __main__ as command_line
 
@@ -59,7 +59,7 @@ def test_shell_blocks_name_what_exists(page):
             if line.startswith("python -m benchmarks "):
                 options = benchmarks_line.parser().parse_args(line.split()[3:])
                 if line.split()[3] == "train":
-                    assert optimizers.arm(options.optimizer)
+                    assert specs.arm(options.optimizer)
                     assert workloads.workload(options.workload)
 
 

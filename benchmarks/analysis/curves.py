@@ -6,40 +6,16 @@ is counted so, and never left out of a mean.
 """
 
 import math
-import re
 import statistics
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from benchmarks.specs import backbone, control, kind, parts  # noqa: F401
 from ctagd_optax.testbed import Interval
 
 # How far below an accuracy still counts as reaching it. Relative, as in the paper: its
 # best 64.70 % gives the cutoff 61.2 %, where 5 points would give 59.7 %.
 TOLERANCE = 0.05
-
-# The arm that each kind of arm is to be compared with: what it is built on.
-BACKBONES = {
-    "sgd": "sgd",
-    "ct_sgd": "sgd",
-    "ct_sgd_appendix": "sgd",
-    "ct_sgd_no_correction": "sgd",
-    "schedule_control": "sgd",
-    "sawtooth_control": "sgd",
-    "robust_sgd": "sgd",
-    "adam": "adam",
-    "ct_adam": "adam",
-    "ct_adam_appendix": "adam",
-    "sawtooth_adam_control": "adam",
-    "robust_adam": "adam",
-}
-# What an arm is measured against to tell curvature from its schedule.
-CONTROLS = {
-    "ct_sgd": "schedule_control",
-    "ct_sgd_appendix": "schedule_control",
-    "ct_sgd_no_correction": "schedule_control",
-    "robust_sgd": "sawtooth_control",
-    "robust_adam": "sawtooth_adam_control",
-}
 
 
 def epochs_to(threshold: float, curve: Sequence[float]) -> float:
@@ -184,55 +160,9 @@ def saving(epochs: float, reference: float) -> float:
     return 100 * (1 - epochs / reference)
 
 
-def kind(name: str) -> str:
-    """The optimizer of an arm, without its options.
-
-    Examples:
-      >>> from benchmarks.analysis import curves
-      >>> curves.kind("ct_sgd@0.1+average:quantile=0.5")
-      'ct_sgd'
-    """
-    return re.match(r"\w*", name)[0]
-
-
-class Parts(NamedTuple):
-    """What an arm is made of.
-
-    Attributes:
-      optimizer: the optimizer, without its learning rate.
-      wrapper: what it is wrapped by, with options that are not the defaults; empty of
-        a bare optimizer.
-    """
-
-    optimizer: str
-    wrapper: str
-
-
-_WRAPPERS = {"robust": "robust_ct_agd", "ct": "ct_agd"}
-
-
-def parts(name: str) -> Parts:
-    """The optimizer and the wrapper of an arm.
-
-    Examples:
-      >>> from benchmarks.analysis import curves
-      >>> curves.parts("robust_sgd@0.1:target=3")
-      Parts(optimizer='sgd', wrapper='robust_ct_agd, target=3')
-      >>> curves.parts("sgd@0.1+average")
-      Parts(optimizer='sgd+average', wrapper='')
-    """
-    bare = re.sub(r"@[\d.e+-]*\d", "", name)
-    wrapped = re.fullmatch(r"(robust|ct)_(sgd|adam)(\w*)([^:]*):?(.*)", bare)
-    if wrapped is None:
-        return Parts(bare, "")
-    wrapper, optimizer, variant, average, options = wrapped.groups()
-    words = [_WRAPPERS[wrapper], variant.replace("_", " ").strip(), options]
-    return Parts(optimizer + average, ", ".join(filter(None, words)))
-
-
 def is_curvature_tuned(name: str) -> bool:
     """Whether an arm is CT-AGD, controls that leave the curvature out not counted."""
-    return kind(name).startswith("ct_")
+    return kind(name).startswith(("ct_", "ct("))
 
 
 def references(results: dict[str, Any], name: str) -> dict[str, str]:
@@ -249,12 +179,12 @@ def references(results: dict[str, Any], name: str) -> dict[str, str]:
       learning rate and λ_min are the same. What is not there is left out; a bare
       backbone has none.
     """
-    backbone = BACKBONES.get(kind(name))
-    if backbone is None or results["arms"][name]["role"] == "backbone":
+    bare = backbone(name)
+    if bare is None or results["arms"][name]["role"] == "backbone":
         return {}
-    wanted = {"backbone": (backbone, "backbone"), "tuned": (backbone, "tuned")}
-    if kind(name) in CONTROLS:
-        wanted["control"] = (CONTROLS[kind(name)], "control")
+    wanted = {"backbone": (bare, "backbone"), "tuned": (bare, "tuned")}
+    if control(name):
+        wanted["control"] = (control(name), "control")
     found = {}
     for what, target in wanted.items():
         for other, arm in results["arms"].items():

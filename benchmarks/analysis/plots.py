@@ -174,7 +174,7 @@ def plot_sweeps(found: Sequence[dict[str, Any]], path: pathlib.Path) -> pathlib.
     What a seed never reaches is drawn at the top edge.
 
     Args:
-      found: sweeps of one batch size, see :mod:`benchmarks.study.sweeps`.
+      found: sweeps of one batch size, see :mod:`benchmarks.study.sweep`.
       path: the PNG to write.
 
     Returns:

@@ -4,8 +4,8 @@ import math
 import statistics
 from typing import Any
 
-from benchmarks import optimizers
 from benchmarks.analysis import curves, tables
+from benchmarks.specs import arm
 
 # The titles of the arms of a cell.
 TITLES = {
@@ -21,7 +21,7 @@ def cell(results: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
 
     Args:
       results: the comparison of all learning rates, which sets the target.
-      names: the arms by what they are, see :func:`benchmarks.study.sweeps.arms`.
+      names: the arms by what they are, see :func:`benchmarks.study.sweep.arms`.
 
     Returns:
       The setting; for each arm the epochs that each seed needs to the target (None:
@@ -44,7 +44,7 @@ def cell(results: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
         "steps_per_epoch": results["steps_per_epoch"],
         "epochs": results["epochs"],
         "target": target,
-        "learning_rate": optimizers.arm(names["backbone"]).options["learning_rate"],
+        "learning_rate": arm(names["backbone"]).options["learning_rate"],
         "arms": names,
         "reached": {what: list(map(reached, each)) for what, each in runs.items()},
         "ends": {what: list(map(end, each)) for what, each in runs.items()},

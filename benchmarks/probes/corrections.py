@@ -21,10 +21,10 @@ import jax
 import optax
 from rich.console import Console
 
-from benchmarks import optimizers, workloads
+from benchmarks import workloads
 from benchmarks.analysis import tables
-from benchmarks.analysis.curves import kind
 from benchmarks.files import write_json
+from benchmarks.specs import arm, kind
 from benchmarks.train.config import Config
 from benchmarks.train.run import Run
 
@@ -53,7 +53,7 @@ def without(spec: str) -> str:
         raise ValueError(f"optimizers must be of {', '.join(ARMS)}; got {spec!r}")
     base, _, options = spec.partition(":")
     kept = [x for x in options.split(",") if x and not x.startswith("correction_rate=")]
-    return optimizers.arm(f"{base}:{','.join([*kept, 'correction_rate=0'])}").name
+    return arm(f"{base}:{','.join([*kept, 'correction_rate=0'])}").name
 
 
 def changes(config: Config) -> list[float | None]:
@@ -207,7 +207,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if min(args.seeds, args.epochs, *(args.batch_sizes or [])) < 1:
         raise ValueError("--seeds, --epochs and --batch-sizes must be at least 1")
     work = workloads.workload(args.workload)
-    names = [optimizers.arm(spec).name for spec in args.optimizers]
+    names = [arm(spec).name for spec in args.optimizers]
     for name in names:
         without(name)
     sizes = args.batch_sizes or [work.batch_size]

@@ -27,7 +27,7 @@ from rich.console import Console
 
 import ctagd_optax
 from benchmarks.files import write_json
-from benchmarks.optimizers import arm
+from benchmarks.specs import arm
 from benchmarks.train.config import Config
 from benchmarks.train.run import Run
 from benchmarks.train.step import make_functions

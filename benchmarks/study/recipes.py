@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import jax
 from rich.console import Console
 
-from benchmarks import paper
-from benchmarks.analysis import curves
+from benchmarks import paper, specs
 from benchmarks.files import write_json
 from benchmarks.models import parameter_count
 from benchmarks.train.config import Config
@@ -182,7 +181,7 @@ def estimate(recipe: Recipe, found: dict[str, dict[str, Any]]) -> dict[str, Any]
     Returns:
       Seconds per epoch, what they come from, and hours.
     """
-    size, arm = found[recipe.workload], curves.kind(recipe.optimizer)
+    size, arm = found[recipe.workload], specs.kind(recipe.optimizer)
     # Another clamp takes no other time.
     timed = f"{arm}_appendix" if arm in ("ct_sgd", "ct_adam") else arm
     seconds, basis = paper_seconds_per_epoch(recipe.workload, timed), "paper"

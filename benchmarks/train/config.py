@@ -10,7 +10,7 @@ class Config:
 
     Attributes:
       workload: its name, see ``benchmarks.workloads``.
-      optimizer: its name and options, see ``benchmarks.optimizers``.
+      optimizer: its name and options, see ``benchmarks.specs``.
       out: folder of the run.
       seed: of weights, order and augmentation.
       epochs: epochs to train; None is the workload's number.

@@ -24,9 +24,9 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from benchmarks.data import Prefetch, prefetch
-from benchmarks.files import read_json, write_json
+from benchmarks.files import made_by, read_json, write_json
 from benchmarks.models import parameter_count
-from benchmarks.optimizers import arm
+from benchmarks.specs import arm
 from benchmarks.train.checkpoints import Checkpoints
 from benchmarks.train.config import Config
 from benchmarks.train.logs import Metrics, Reporter, check_tensorboard, read_metrics
@@ -319,6 +319,7 @@ def describe(run: Run) -> dict[str, Any]:
         "epochs": run.epochs,
         "steps_per_epoch": run.steps_per_epoch,
         "parameters": parameter_count(run.abstract.params),
+        "made_by": made_by(),
         "versions": {
             "python": platform.python_version(),
             **{name: importlib.metadata.version(name) for name in _VERSIONS_OF},
@@ -356,6 +357,13 @@ def check_same_run(config: Config) -> None:
         raise ValueError(
             f"optimizer must stay {description['optimizer']!r} to go on with the run "
             f"in {config.out}, got {options!r}"
+        )
+    epochs = config.epochs or workload(config.workload).epochs
+    if optimizer.uses_budget and epochs != description["epochs"]:
+        raise ValueError(
+            f"epochs must stay {description['epochs']} to go on with the run in "
+            f"{config.out}: {optimizer.name} has a schedule over all of them; got "
+            f"{epochs}"
         )
     earlier = {**description["config"], "batch_size": description["batch_size"]}
     size = config.batch_size or workload(config.workload).batch_size

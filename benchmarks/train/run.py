@@ -10,7 +10,7 @@ from flax import nnx
 
 import ctagd_optax
 from benchmarks.data import Pipeline
-from benchmarks.optimizers import arm
+from benchmarks.specs import arm
 from benchmarks.train import devices
 from benchmarks.train.config import Config
 from benchmarks.train.step import TrainState, make_functions
@@ -62,6 +62,7 @@ class Run:
             self.arm,
             lambda rngs: self.work.model(data_set, dtype=dtype, rngs=rngs),
             self.pipeline.steps_per_epoch,
+            self.epochs,
             config.accumulate,
             unroll=self.mesh.devices.flat[0].platform == "cpu",
             spread=config.shard,

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
-from benchmarks.optimizers import Arm
+from benchmarks.specs import Arm
 from benchmarks.workloads import Batch, Workload
 
 
@@ -60,6 +60,7 @@ def make_functions(
     optimizer: Arm,
     make_model: Callable[[nnx.Rngs], nnx.Module],
     steps_per_epoch: int,
+    epochs: int,
     accumulate: int = 1,
     unroll: bool = False,
     spread: bool = False,
@@ -71,6 +72,7 @@ def make_functions(
       optimizer: the arm.
       make_model: makes the network.
       steps_per_epoch: optimizer steps in an epoch.
+      epochs: epochs in all, for optimizers with a schedule over them.
       accumulate: parts of a batch whose gradients are averaged.
       unroll: writes those parts out instead of looping, as XLA's CPU backend runs
         convolutions in loops slowly.
@@ -79,7 +81,7 @@ def make_functions(
     Returns:
       The :class:`Functions`.
     """
-    opt = optimizer.make(steps_per_epoch)
+    opt = optimizer.make(steps_per_epoch, epochs * steps_per_epoch)
     split = (nnx.Param, nnx.BatchStat, ...)
     abstract = nnx.eval_shape(lambda: make_model(nnx.Rngs(0)))
     abstract.train()
@@ -164,6 +166,7 @@ def make_functions(
             grad=grads,
             value_fn=value_fn,
             obj_fn=value_fn,
+            grad_fn=jax.grad(value_fn),
         )
         params = optax.apply_updates(state.params, updates)
         # NaN passes through the maximum, so one number a tensor tells.

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from benchmarks import __main__ as command_line
-from benchmarks import optimizers, workloads
+from benchmarks import specs, workloads
 from benchmarks.analysis import plots
 from tests.benchmarks.handmade import comparison, run
 
@@ -46,7 +46,7 @@ def test_a_loss_that_is_not_finite_ends_with_an_error(tmp_path, capsys):
 def test_list_names_everything(capsys):
     assert command_line.main(["list"]) == 0
     printed = capsys.readouterr().out
-    for name in (*workloads.WORKLOADS, *optimizers.names()):
+    for name in (*workloads.WORKLOADS, *specs.names()):
         assert name in printed
 
 

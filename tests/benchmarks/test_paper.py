@@ -4,7 +4,7 @@ import statistics
 
 import pytest
 
-from benchmarks import optimizers, paper
+from benchmarks import paper, specs
 from benchmarks.analysis import curves
 from benchmarks.workloads import WORKLOADS
 
@@ -67,12 +67,12 @@ def test_times_and_epochs_are_of_the_same_arms():
 def test_workloads_and_arms_are_ours():
     assert paper.NUMBERS.keys() <= WORKLOADS.keys()
     arms = {arm for numbers in paper.NUMBERS.values() for arm in numbers.best}
-    assert arms <= set(optimizers.names())
+    assert arms <= set(specs.names())
 
 
 def test_ablations_are_arms_that_can_be_made():
     for row in paper.ABLATIONS:
-        assert optimizers.arm(row.optimizer).name == row.optimizer
+        assert specs.arm(row.optimizer).name == row.optimizer
 
 
 def test_ablations_repeat_sgd_of_the_main_table():

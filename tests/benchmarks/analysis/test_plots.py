@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from benchmarks import optimizers
+from benchmarks import specs
 from benchmarks.analysis import plots
 from tests.benchmarks.handmade import comparison, run
 
@@ -37,7 +37,7 @@ def test_styles_tell_arms_apart():
         "schedule_control": "control",
         "sawtooth_control": "control",
     }
-    peers = [name for name in optimizers.names() if name not in roles]
+    peers = [name for name in specs.names() if name not in roles]
     styles = plots.styles(roles | dict.fromkeys(peers, "peer"))
     looks = {
         (to_rgb(style["color"]), style["linestyle"], style.get("marker"))

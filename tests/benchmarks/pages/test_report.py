@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import optimizers
+from benchmarks import specs
 from benchmarks.analysis import cost_plots, plots
 from benchmarks.pages import report
 from tests.benchmarks.handmade import comparison, run, write
@@ -62,7 +62,7 @@ def test_every_block_is_made_of_what_is_committed(name, default_jax):
 def test_committed_arms_are_named_by_what_they_are():
     for path in sorted(report.RESULTS.glob("*/**/results.json")):
         for name, arm in json.loads(path.read_text())["arms"].items():
-            made = optimizers.arm(name)
+            made = specs.arm(name)
             assert made.name == name
             assert arm["options"] == {"name": name, **made.options}
 

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks import __main__ as command_line
-from benchmarks import optimizers, paper
+from benchmarks import paper, specs
 from benchmarks.pages import report
 from benchmarks.study import recipes
 from benchmarks.workloads import WORKLOADS
@@ -46,7 +46,7 @@ def test_commands_are_of_their_row(recipe):
     whole, dry = parse(recipe.command), parse(recipe.dry_run())
     assert whole.workload == dry.workload == recipe.workload
     assert whole.optimizers == [dry.optimizer] == [recipe.optimizer]
-    assert optimizers.arm(recipe.optimizer).name == recipe.optimizer
+    assert specs.arm(recipe.optimizer).name == recipe.optimizer
     assert whole.seeds == recipes.SEEDS == 5
     # Without these options, the workload's own numbers count.
     assert (whole.epochs, whole.batch_size) == (None, None)

@@ -21,7 +21,7 @@ import pytest
 from flax import nnx
 from jax.experimental.compilation_cache import compilation_cache
 
-from benchmarks import optimizers, workloads
+from benchmarks import specs, workloads
 from benchmarks.train import devices, loop
 from benchmarks.train.checkpoints import Checkpoints
 from benchmarks.train.config import Config
@@ -469,7 +469,7 @@ def test_the_first_versions_are_remembered(tmp_path):
         assert described["started_with"] == older
 
 
-@pytest.mark.parametrize("spec", optimizers.names())
+@pytest.mark.parametrize("spec", specs.names())
 def test_every_arm_can_be_measured(spec):
     run = Run(config(pathlib.Path("unused"), optimizer=spec, devices=1))
     # Abstract, as compiling all of them would take minutes.

@@ -1,8 +1,8 @@
 """Searches the options of an arm, on data that is not the test set.
 
-An arm's search space is a file in ``search_spaces``. Every arm gets the same number of
-trials, spread over its space by a fixed rule, and the one with the best validation
-accuracy is chosen. Nothing here looks at the test set.
+An arm's search space is in its row of :mod:`benchmarks.arms`. Every arm gets the same
+number of trials, spread over its space by a fixed rule, and the one with the best
+validation accuracy is chosen. Nothing here looks at the test set.
 """
 
 import json
@@ -12,26 +12,16 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import optimizers
-from benchmarks.files import write_json
-from benchmarks.study.experiments import collect_outcome, run_all, run_folder
+from benchmarks.files import made_by, write_json
+from benchmarks.specs import arm, with_options
+from benchmarks.study.compare import collect_outcome
+from benchmarks.study.runs import run_all, run_folder
 from benchmarks.train.config import Config
 from benchmarks.workloads import workload
 
-SPACES = pathlib.Path(__file__).parents[1] / "search_spaces"
 # No comparison has it.
 SEED = 10_000
 _PRIMES = (2, 3, 5, 7)
-
-
-def search_space(name: str) -> dict[str, dict[str, Any]]:
-    """The options that are searched for an arm, with their ranges."""
-    # Arms that differ by other defaults alone share a space.
-    path = SPACES / f"{name.removesuffix('_appendix')}.json"
-    if not path.exists():
-        known = ", ".join(sorted(p.stem for p in SPACES.glob("*.json")))
-        raise ValueError(f"no search space for {name!r}; there are {known}")
-    return json.loads(path.read_text())
 
 
 def trials(spec: str, count: int) -> list[str]:
@@ -48,44 +38,22 @@ def trials(spec: str, count: int) -> list[str]:
       Canonical names.
 
     Examples:
-      >>> from benchmarks.study.tuning import trials
+      >>> from benchmarks.study.tune import trials
       >>> trials("sgd", 3)
       ['sgd@0.0032', 'sgd@0.032', 'sgd@0.32']
     """
     if count < 1:
         raise ValueError(f"trials must be at least 1, got {count}")
-    base, _, given = spec.partition(":")
-    space = search_space(base.partition("@")[0].partition("+")[0])
-    _check_free(spec, space)
+    space = arm(spec).search
     names = []
     for n in range(count):
-        options = [given] if given else []
-        for i, (key, limits) in enumerate(space.items()):
+        point = {}
+        for i, (key, (low, high)) in enumerate(space.items()):
             share = (n + 0.5) / count if i == 0 else _van_der_corput(n, _PRIMES[i - 1])
-            options.append(f"{key}={_within(limits, share):.2g}")
-        names.append(optimizers.arm(f"{base}:{','.join(options)}").name)
+            place = math.log(low) + share * (math.log(high) - math.log(low))
+            point[key] = float(f"{math.exp(place):.2g}")
+        names.append(with_options(spec, **point))
     return names
-
-
-def _check_free(spec: str, space: dict[str, dict[str, Any]]) -> None:
-    """Raises ValueError if the arm sets an option that is searched."""
-    base, _, given = spec.partition(":")
-    keys = [pair.partition("=")[0].strip() for pair in given.split(",")]
-    if "@" in base:
-        keys.append("learning_rate")
-    searched = [key for key in space if key in keys]
-    if searched:
-        raise ValueError(
-            f"optimizer {spec!r} must not set {', '.join(searched)}, which tune "
-            "searches"
-        )
-
-
-def _within(limits: dict[str, Any], share: float) -> float:
-    low, high = limits["from"], limits["to"]
-    if limits["scale"] == "log":
-        return math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
-    return low + share * (high - low)
 
 
 def _van_der_corput(n: int, base: int) -> float:
@@ -117,14 +85,14 @@ def tune(
       out: folder for the runs and the file.
       jobs: runs at once.
       console: shows how far it is.
-      **options: further options of :class:`benchmarks.Config`.
+      **options: further options of :class:`benchmarks.train.config.Config`.
 
     Returns:
       What the file holds: the chosen optimizer, how long the trials were, and every
       trial with its best validation accuracy, 0 if its loss was not finite.
     """
     work = workload(name)
-    arm = optimizers.arm(spec).name
+    name_of_arm = arm(spec).name
     configs = [
         Config(
             workload=work.name,
@@ -145,12 +113,13 @@ def tune(
         scores[config.optimizer] = 0.0 if failed else max(outcome["accuracy"])
     result = {
         "workload": work.name,
-        "arm": arm,
+        "arm": name_of_arm,
         "epochs": options.get("epochs") or work.epochs,
         "chosen": max(scores, key=lambda trial: scores[trial]),
         "trials": scores,
+        "made_by": made_by(),
     }
-    write_json(out / "tuned" / f"{arm}.json", result)
+    write_json(out / "tuned" / f"{name_of_arm}.json", result)
     return result
 
 

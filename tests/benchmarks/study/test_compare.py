@@ -11,9 +11,9 @@ import time
 import pytest
 from rich.console import Console
 
-from benchmarks import optimizers, paper
-from benchmarks.study import experiments
-from benchmarks.study.experiments import Entry
+from benchmarks import paper, specs
+from benchmarks.study import ablate, compare, runs
+from benchmarks.study.compare import Entry
 from benchmarks.workloads import WORKLOADS
 
 pytestmark = pytest.mark.usefixtures("default_jax")
@@ -112,7 +112,7 @@ def test_finished_runs_are_not_repeated(whole):
     out, _ = whole
     [summary] = out.glob("runs/sgd/0/summary.json")
     before = summary.stat().st_mtime_ns
-    experiments.compare(
+    compare.compare(
         "digits_mlp",
         [Entry("sgd", "backbone")],
         [0],
@@ -133,7 +133,7 @@ def test_finished_runs_are_not_repeated(whole):
 def test_a_finished_run_is_not_taken_for_another(whole, options, message):
     out, _ = whole
     with pytest.raises(ValueError, match=message):
-        experiments.compare(
+        compare.compare(
             "digits_mlp",
             [Entry("sgd", "backbone")],
             [0],
@@ -150,7 +150,7 @@ def test_a_run_of_an_earlier_default_is_not_taken_for_today_s(whole):
     path.write_text(described.replace('"momentum": 0.85', '"momentum": 0.9'))
     try:
         with pytest.raises(ValueError, match=r"optimizer must stay .*'momentum': 0.9"):
-            experiments.compare(
+            compare.compare(
                 "digits_mlp",
                 [Entry("sgd", "backbone")],
                 [1],
@@ -164,7 +164,7 @@ def test_a_run_of_an_earlier_default_is_not_taken_for_today_s(whole):
 
 def test_an_arm_keeps_its_first_role(whole):
     out, _ = whole
-    results, _ = experiments.compare(
+    results, _ = compare.compare(
         "digits_mlp",
         [Entry("sgd", "backbone"), Entry("sgd@0.01", "tuned")],
         [0],
@@ -173,25 +173,25 @@ def test_an_arm_keeps_its_first_role(whole):
         console=Console(quiet=True),
     )
     assert [arm["role"] for arm in results["arms"].values()] == ["backbone"]
-    assert experiments.entry("sgd@0.01") == Entry("sgd", "backbone")
+    assert compare.entry("sgd@0.01") == Entry("sgd", "backbone")
 
 
 def test_arms_of_a_comparison():
-    dense = [e.spec for e in experiments.standard_arms(WORKLOADS["digits_mlp"])]
-    convolving = experiments.standard_arms(WORKLOADS["cifar10_small"])
+    dense = [e.spec for e in compare.standard_arms(WORKLOADS["digits_mlp"])]
+    convolving = compare.standard_arms(WORKLOADS["cifar10_small"])
     assert "lbfgs" in dense
     assert [e.spec for e in convolving] == [s for s in dense if s != "lbfgs"]
-    appendix = experiments.ablation_arms("ct_sgd_appendix")
-    ablations = {optimizers.arm(entry.spec).name for entry in appendix}
+    appendix = ablate.ablation_arms("ct_sgd_appendix")
+    ablations = {specs.arm(entry.spec).name for entry in appendix}
     assert {row.optimizer for row in paper.ABLATIONS} <= ablations
-    for method in experiments.ABLATIONS:
-        arms = experiments.ablation_arms(method)
-        assert len({optimizers.arm(entry.spec).name for entry in arms}) == len(arms)
-    first, method, *_ = experiments.ablation_arms()
+    for method in ablate.ABLATIONS:
+        arms = ablate.ablation_arms(method)
+        assert len({specs.arm(entry.spec).name for entry in arms}) == len(arms)
+    first, method, *_ = ablate.ablation_arms()
     assert (first, method) == (Entry("sgd", "backbone"), Entry("ct_sgd", "paper"))
     with pytest.raises(ValueError, match=r"one of ct_sgd, .*robust_sgd; got 'sgd'"):
-        experiments.ablation_arms("sgd")
-    bare, control, ours, *changed = experiments.ablation_arms("robust_sgd", 0.1)
+        ablate.ablation_arms("sgd")
+    bare, control, ours, *changed = ablate.ablation_arms("robust_sgd", 0.1)
     assert bare == Entry("sgd@0.1", "backbone")
     assert control == Entry("sawtooth_control@0.1", "control")
     assert ours == Entry("robust_sgd@0.1", "ours")
@@ -200,7 +200,7 @@ def test_arms_of_a_comparison():
 
 def test_roles_by_name():
     roles = {
-        spec: experiments.entry(spec).role
+        spec: compare.entry(spec).role
         for spec in (
             *("sgd", "robust_sgd@0.1", "ct_sgd", "ct_adam_appendix", "sgd@0.3"),
             *("ct_sgd:eps=0.1", "lion", "muon@1"),
@@ -214,6 +214,6 @@ def test_roles_by_name():
 
 def test_bad_input(tmp_path):
     with pytest.raises(ValueError, match="at least one each"):
-        experiments.compare("digits_mlp", [], [0], tmp_path, console=Console())
+        compare.compare("digits_mlp", [], [0], tmp_path, console=Console())
     with pytest.raises(ValueError, match="jobs must be at least 1, got 0"):
-        experiments.run_all([], 0, tmp_path, Console())
+        runs.run_all([], 0, tmp_path, Console())

@@ -11,10 +11,10 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import optimizers
-from benchmarks.analysis import curves, sweep_cells
-from benchmarks.files import write_json
-from benchmarks.study import experiments
+from benchmarks.analysis import sweep_cells
+from benchmarks.files import made_by, write_json
+from benchmarks.specs import arm, backbone, control, with_options
+from benchmarks.study.compare import Entry, compare
 from benchmarks.workloads import workload
 
 
@@ -22,40 +22,35 @@ def arms(spec: str, factors: Sequence[float]) -> list[dict[str, str]]:
     """The arms of each learning rate: backbone, method and controls.
 
     Args:
-      spec: the method, an arm with a backbone and a control.
+      spec: the method, an arm with a backbone.
       factors: what the backbone's learning rate is multiplied by.
 
     Returns:
-      For each factor, names of arms by what they are. Robust methods have a "high
-      control", too: the sawtooth that starts every epoch at their largest multiplier.
+      For each factor, names of arms by what they are. There is a "control" where the
+      method has one; robust methods then have a "high control", too: the sawtooth that
+      starts every epoch at their largest multiplier.
 
     Examples:
-      >>> from benchmarks.study import sweeps
-      >>> sweeps.arms("robust_sgd", [10.0])[0]["high control"]
+      >>> from benchmarks.study import sweep
+      >>> sweep.arms("robust_sgd", [10.0])[0]["high control"]
       'sawtooth_control@0.1:peak=20'
     """
-    if "@" in spec:
+    bare = backbone(spec)
+    if bare is None or bare == arm(spec).kind:
         raise ValueError(
-            f"optimizer must have its own learning rate, which the factors change; got "
-            f"{spec!r}"
+            f"optimizer must be built on another, such as robust_sgd or robust(muon); "
+            f"got {spec!r}"
         )
-    kind = curves.kind(spec)
-    if kind not in curves.BACKBONES or kind not in curves.CONTROLS:
-        raise ValueError(
-            f"optimizer must be one of {', '.join(curves.CONTROLS)}; got {spec!r}"
-        )
-    names = {
-        "backbone": curves.BACKBONES[kind],
-        "method": spec,
-        "control": curves.CONTROLS[kind],
-    }
-    if kind.startswith("robust_"):
-        peak = optimizers.arm(spec).options["multiplier_max"]
-        names["high control"] = f"{names['control']}:peak={peak:g}"
+    names = {"backbone": bare, "method": spec}
+    if control(spec):
+        names["control"] = control(spec)
+        if arm(spec).role == "ours":
+            peak = arm(spec).options["multiplier_max"]
+            names["high control"] = f"{names['control']}:peak={peak:g}"
 
     def at(name: str, factor: float) -> str:
-        rate = optimizers.arm(name).options["learning_rate"] * factor
-        return optimizers.at_rate(name, rate)
+        rate = arm(name).options["learning_rate"] * factor
+        return with_options(name, learning_rate=rate)
 
     return [
         {what: at(name, factor) for what, name in names.items()} for factor in factors
@@ -85,18 +80,16 @@ def sweep(
       out: folder for the runs and the file.
       jobs: runs at once.
       console: shows how far it is.
-      **options: further options of :class:`benchmarks.Config`.
+      **options: further options of :class:`benchmarks.train.config.Config`.
 
     Returns:
       What the file holds.
     """
     cells = []
     rates = arms(spec, factors)
-    entries = [
-        experiments.Entry(arm, "peer") for rate in rates for arm in rate.values()
-    ]
+    entries = [Entry(name, "peer") for rate in rates for name in rate.values()]
     for batch_size in batch_sizes:
-        results, _ = experiments.compare(
+        results, _ = compare(
             name,
             entries,
             seeds,
@@ -108,8 +101,9 @@ def sweep(
         cells += [sweep_cells.cell(results, names) for names in rates]
     found = {
         "workload": workload(name).name,
-        "method": optimizers.arm(spec).name,
+        "method": arm(spec).name,
         "seeds": list(seeds),
+        "made_by": made_by(),
         "cells": cells,
     }
     write_json(out / "sweep.json", found)

@@ -7,14 +7,14 @@ import pytest
 from rich.console import Console
 
 from benchmarks.analysis import sweep_cells
-from benchmarks.study import sweeps
+from benchmarks.study import sweep
 from tests.benchmarks.handmade import comparison, run
 
 pytestmark = pytest.mark.usefixtures("default_jax")
 
 
 def test_arms_share_a_learning_rate():
-    first, second = sweeps.arms("robust_adam:pooling=tensor", [0.1, 1.0])
+    first, second = sweep.arms("robust_adam:pooling=tensor", [0.1, 1.0])
     assert first == {
         "backbone": "adam@0.0001",
         "method": "robust_adam@0.0001:pooling=tensor",
@@ -22,15 +22,19 @@ def test_arms_share_a_learning_rate():
         "high control": "sawtooth_adam_control@0.0001:peak=20",
     }
     assert second["backbone"] == "adam"
-    [larger] = sweeps.arms("robust_sgd:multiplier_max=30", [1.0])
+    [larger] = sweep.arms("robust_sgd:multiplier_max=30", [1.0])
     assert larger["high control"] == "sawtooth_control:peak=30"
-    assert "high control" not in sweeps.arms("ct_sgd", [1.0])[0]
-    with pytest.raises(
-        ValueError, match=r"optimizer must be one of ct_sgd.* got 'lion'"
-    ):
-        sweeps.arms("lion", [1.0])
-    with pytest.raises(ValueError, match=r"its own learning rate, .* 'robust_sgd@1'"):
-        sweeps.arms("robust_sgd@1", [1.0])
+    assert "high control" not in sweep.arms("ct_sgd", [1.0])[0]
+    assert sweep.arms("robust(muon)", [10.0]) == [
+        {"backbone": "muon@0.2", "method": "robust(muon@0.2)"}
+    ]
+    for bare in ("lion", "sgd"):
+        with pytest.raises(
+            ValueError, match=f"must be built on another.* got '{bare}'"
+        ):
+            sweep.arms(bare, [1.0])
+    with pytest.raises(ValueError, match="'robust_sgd@1' must not set learning_rate"):
+        sweep.arms("robust_sgd@1", [1.0])
 
 
 NAMES = {"backbone": "sgd", "method": "robust_sgd", "control": "sawtooth_control"}
@@ -100,7 +104,7 @@ def test_runs_that_diverge():
 
 
 def test_a_short_sweep(tmp_path):
-    found = sweeps.sweep(
+    found = sweep.sweep(
         "digits_mlp",
         "robust_sgd",
         [1.0],

@@ -6,36 +6,36 @@ import re
 import pytest
 from rich.console import Console
 
-from benchmarks import optimizers
-from benchmarks.study import tuning
+from benchmarks import specs
+from benchmarks.study import tune
 
 pytestmark = pytest.mark.usefixtures("default_jax")
 
 
-@pytest.mark.parametrize("name", optimizers.names())
+@pytest.mark.parametrize("name", specs.names())
 def test_trials_fill_the_search_space(name):
-    space = tuning.search_space(name)
-    names = tuning.trials(name, 9)
+    space = specs.arm(name).search
+    names = tune.trials(name, 9)
     assert len(set(names)) == 9
-    arms = [optimizers.arm(trial) for trial in names]
-    for key, limits in space.items():
+    arms = [specs.arm(trial) for trial in names]
+    for key, (low, high) in space.items():
         values = [arm.options[key] for arm in arms]
-        assert limits["from"] <= min(values) < max(values) <= limits["to"]
-        assert max(values) / min(values) > (limits["to"] / limits["from"]) ** 0.7
+        assert low <= min(values) < max(values) <= high
+        assert max(values) / min(values) > (high / low) ** 0.7
 
 
 def test_given_options_are_kept():
-    [trial] = tuning.trials("ct_sgd:unobserved=skip", 1)
-    assert optimizers.arm(trial).options["unobserved"] == "skip"
-    [averaged] = tuning.trials("sgd+average", 1)
-    assert optimizers.arm(averaged).options["average"]
+    [wrapped] = tune.trials("robust(lion):target=3", 1)
+    assert wrapped == "robust(lion@0.00032):target=3"
+    [trial] = tune.trials("ct_sgd:unobserved=skip", 1)
+    assert specs.arm(trial).options["unobserved"] == "skip"
+    [averaged] = tune.trials("sgd+average", 1)
+    assert specs.arm(averaged).options["average"]
 
 
 def test_bad_input():
-    with pytest.raises(ValueError, match="no search space for 'x'; there are adam, "):
-        tuning.search_space("x")
     with pytest.raises(ValueError, match="trials must be at least 1, got 0"):
-        tuning.trials("sgd", 0)
+        tune.trials("sgd", 0)
 
 
 @pytest.mark.parametrize(
@@ -44,25 +44,25 @@ def test_bad_input():
         ("sgd@0.1", "learning_rate"),
         ("sgd@0.1+average", "learning_rate"),
         ("sgd:momentum=0.9, learning_rate = 0.1", "learning_rate"),
-        ("ct_sgd@0.1:curvature_min=0.1", "learning_rate, curvature_min"),
+        ("ct_sgd@0.1:curvature_min=0.1", "curvature_min, learning_rate"),
     ],
 )
 def test_what_is_searched_must_not_be_set(spec, searched):
-    message = f"optimizer '{re.escape(spec)}' must not set {searched}, which tune"
+    message = f"optimizer '{re.escape(spec)}' must not set {searched}"
     with pytest.raises(ValueError, match=message):
-        tuning.trials(spec, 3)
+        tune.trials(spec, 3)
 
 
 def test_the_best_on_the_validation_part_is_chosen(tmp_path):
-    found = tuning.tune(
+    found = tune.tune(
         "digits_mlp", "sgd", 2, tmp_path, epochs=2, console=Console(quiet=True)
     )
     assert list(found["trials"]) == ["sgd@0.0056", "sgd@0.18"]
     assert found["chosen"] == "sgd@0.18"
     assert found["trials"]["sgd@0.18"] > found["trials"]["sgd@0.0056"] > 0
-    assert tuning.read_tuned(tmp_path, "digits_mlp") == ["sgd@0.18"]
+    assert tune.read_tuned(tmp_path, "digits_mlp") == ["sgd@0.18"]
     with pytest.raises(ValueError, match=r"searches on cora, .* is of digits_mlp"):
-        tuning.read_tuned(tmp_path, "cora")
+        tune.read_tuned(tmp_path, "cora")
     [run] = (tmp_path / "tuning/runs/sgd@0.18").iterdir()
     described = json.loads((run / "config.json").read_text())
     assert described["config"]["part"] == "validation"
@@ -71,4 +71,4 @@ def test_the_best_on_the_validation_part_is_chosen(tmp_path):
 
 def test_nothing_tuned(tmp_path):
     with pytest.raises(FileNotFoundError, match="python -m benchmarks tune"):
-        tuning.read_tuned(tmp_path, "digits_mlp")
+        tune.read_tuned(tmp_path, "digits_mlp")

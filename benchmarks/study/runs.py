@@ -1,0 +1,133 @@
+"""Many runs, several at once, stopped and continued; finished ones are not repeated."""
+
+import concurrent.futures
+import json
+import multiprocessing
+import os
+import pathlib
+import shutil
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from benchmarks.files import write_json
+from benchmarks.specs import arm
+from benchmarks.train.config import Config
+from benchmarks.train.loop import NonFiniteLossError, check_same_run, train
+from benchmarks.workloads import workload
+
+
+def run_folder(out: pathlib.Path, spec: str, seed: int) -> pathlib.Path:
+    """Where a run of a comparison is kept."""
+    return out / "runs" / arm(spec).name / str(seed)
+
+
+def is_finished(config: Config) -> bool:
+    """Whether a run has come to its end, good or bad.
+
+    Raises:
+      ValueError: the run in the folder is another one, or has more epochs.
+    """
+    failure, summary = config.out / "failure.json", config.out / "summary.json"
+    if failure.exists() or summary.exists():
+        check_same_run(config)
+    if failure.exists() or not summary.exists():
+        return failure.exists()
+    epochs = config.epochs or workload(config.workload).epochs
+    done = json.loads(summary.read_text())["epochs"]
+    if done > epochs:
+        raise ValueError(
+            f"epochs must be at least {done}, which the run in {config.out} has; got "
+            f"{epochs}"
+        )
+    return done == epochs
+
+
+def execute(config: Config) -> None:
+    """Trains to the end, or until the loss is not finite, and says which."""
+    try:
+        train(config, resume=True)
+    except NonFiniteLossError as error:
+        write_json(
+            config.out / "failure.json", {"step": error.step, "tensors": error.tensors}
+        )
+    shutil.rmtree(config.out / "checkpoints", ignore_errors=True)
+
+
+def run_all(
+    configs: Sequence[Config], jobs: int, compiled: pathlib.Path, console: Console
+) -> None:
+    """Executes the runs that are not finished, several at once.
+
+    Args:
+      configs: the runs.
+      jobs: how many at once, each in a process with its share of the processors.
+      compiled: folder for compiled programs, as the seeds of an arm share theirs.
+      console: shows how far it is.
+    """
+    if jobs < 1:
+        raise ValueError(f"jobs must be at least 1, got {jobs}")
+    waiting = [config for config in configs if not is_finished(config)]
+    done = len(configs) - len(waiting)
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    ) as progress:
+        task = progress.add_task("runs", total=len(configs), completed=done)
+        for config in _execute_each(waiting, jobs, compiled):
+            done += 1
+            name = f"{config.optimizer}, seed {config.seed}"
+            progress.update(task, completed=done, description=name)
+            if not console.is_terminal:
+                console.print(
+                    f"{done}/{len(configs)}: {name}", highlight=False, soft_wrap=True
+                )
+
+
+def _execute_each(
+    configs: list[Config], jobs: int, compiled: pathlib.Path
+) -> Iterator[Config]:
+    context = multiprocessing.get_context("spawn")
+    numbers = context.Queue()
+    for number in range(jobs):
+        numbers.put(number)
+    with concurrent.futures.ProcessPoolExecutor(
+        jobs, context, initializer=_start, initargs=(numbers, jobs, compiled)
+    ) as pool:
+        pending = {pool.submit(execute, config): config for config in configs}
+        try:
+            for future in concurrent.futures.as_completed(pending):
+                future.result()
+                yield pending[future]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _start(numbers: Any, jobs: int, compiled: pathlib.Path) -> None:
+    """Sets a process up: its share of the processors, and where programs are kept."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    number = numbers.get()
+    if hasattr(os, "sched_setaffinity"):
+        ours = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, ours[number::jobs] or ours)
+    jax.config.update("jax_compilation_cache_dir", str(compiled.absolute()))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+def _end_with_parent() -> None:
+    """Ends this process when its parent is gone, killed perhaps.
+
+    Left alone it would go on to write to folders that a second start writes to.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
