@@ -1,63 +1,29 @@
-"""Workloads: data, model, loss, metric, target, batch size and epochs, by name.
+"""Workloads by name: data, model, loss, metric, target, batch size and epochs.
 
 The paper's come first; it does not state batch size and epochs, which are ours. The
 CPU-size ones are cut so that a run takes a minute or two on one core, and say how;
-their targets are about 95 % of the best accuracy of SGD as the paper sets it.
+their targets are about 95 % of the best accuracy of SGD as the paper sets it. To add
+one, add it to the list, or :func:`register` it.
 """
 
 import difflib
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 from flax import nnx
-from jax.typing import DTypeLike
 
-from benchmarks import data, models
+from benchmarks import models, tasks
+from benchmarks.tasks import Batch, Figures, Workload, from_arrays
 
-Batch = dict[str, jax.Array]
-Set = data.Images | data.Graph | data.Text
-
-
-class Figures(NamedTuple):
-    """For each example of a batch, its loss and the share that was right."""
-
-    loss: jax.Array
-    accuracy: jax.Array
-
-
-class Workload(NamedTuple):
-    """What to train, and how far.
-
-    Attributes:
-      name: its name.
-      description: one line, with what was cut.
-      load: reads the set, from ``data_dir`` and with or without ``download``.
-      stand_in: a small generated set of the same shapes, for speed and for tests.
-      model: makes the network for a set.
-      pipeline: makes the batches: of the set, with the options ``batch_size``, ``seed``
-        and ``validation`` (how much of the training data to set aside).
-      figures: loss and metric of a batch; called with model, batch and constants.
-      target: accuracy on the test set to reach.
-      batch_size: examples in a batch.
-      epochs: epochs in a run.
-      validation: how much of the training data a search sets aside.
-    """
-
-    name: str
-    description: str
-    load: Callable[..., Set]
-    stand_in: Callable[[], Set]
-    model: Callable[..., nnx.Module]
-    pipeline: Callable[..., data.Pipeline]
-    figures: Callable[[nnx.Module, Batch, Batch], Figures]
-    target: float
-    batch_size: int
-    epochs: int
-    validation: int
+__all__ = [
+    "WORKLOADS",
+    "Batch",
+    "Figures",
+    "Workload",
+    "from_arrays",
+    "register",
+    "workload",
+]
 
 
 def workload(name: str) -> Workload:
@@ -71,203 +37,18 @@ def workload(name: str) -> Workload:
     )
 
 
-def _classify(logits: jax.Array, labels: jax.Array) -> Figures:
-    return Figures(
-        optax.softmax_cross_entropy_with_integer_labels(logits, labels),
-        (logits.argmax(-1) == labels).astype(jnp.float32),
-    )
+def register(work: Workload) -> None:
+    """Makes a workload known by its name.
 
+    Call it when the module is imported, not below ``if __name__ == "__main__"``: the
+    processes of a comparison import the module, too.
 
-def _image_figures(model: Any, batch: Batch, constants: Batch) -> Figures:
-    pixels = batch["image"].astype(jnp.float32) / 255
-    images = (pixels - constants["mean"]) / constants["std"]
-    return _classify(model(images), batch["label"])
-
-
-def _graph_figures(model: Any, batch: Batch, constants: Batch) -> Figures:
-    logits = model(constants["features"], batch["node"], batch["hop1"], batch["hop2"])
-    return _classify(logits, batch["label"])
-
-
-def _text_figures(model: Any, batch: Batch, constants: Batch) -> Figures:
-    del constants
-    tokens = batch["tokens"]
-    figures = _classify(model(tokens[:, :-1]), tokens[:, 1:])
-    return Figures(figures.loss.mean(-1), figures.accuracy.mean(-1))
-
-
-def _images(
-    name: str,
-    description: str,
-    set_name: str,
-    shape: tuple[int, int, int],
-    classes: int,
-    network: Callable[..., nnx.Module],
-    *,
-    target: float,
-    epochs: int,
-    validation: int,
-    batch_size: int = 128,
-    augment: bool = True,
-    cut: dict[str, int] | None = None,
-) -> Workload:
-    """Images to classify; ``network`` is made for image shape and classes."""
-
-    def load(data_dir: Any = None, download: bool = True) -> data.Images:
-        images = data.load(set_name, data_dir, download=download)
-        return data.cut(images, **cut) if cut else images
-
-    def stand_in() -> data.Images:
-        size = 2 * batch_size
-        return data.synthetic(train=size, test=size, shape=shape, classes=classes)
-
-    def model(
-        images: data.Images, *, dtype: DTypeLike = jnp.float32, rngs: nnx.Rngs
-    ) -> nnx.Module:
-        size = images.train.images.shape[1:]
-        return network(size, images.classes, dtype=dtype, rngs=rngs)
-
-    def pipeline(images: data.Images, **options: Any) -> data.Pipeline:
-        batches = data.ImagePipeline(images, augment=augment, **options)
-        batches.constants = {
-            "mean": np.asarray(images.mean, np.float32),
-            "std": np.asarray(images.std, np.float32),
-        }
-        return batches
-
-    return Workload(
-        name,
-        description,
-        load,
-        stand_in,
-        model,
-        pipeline,
-        _image_figures,
-        target,
-        batch_size,
-        epochs,
-        validation,
-    )
-
-
-def _graph(
-    name: str,
-    description: str,
-    set_name: str,
-    features: int,
-    classes: int,
-    *,
-    hidden: int,
-    fanout: tuple[int, int],
-    target: float,
-    batch_size: int,
-    epochs: int,
-    dropout: float = 0.0,
-) -> Workload:
-    """Nodes to classify, with a two-layer GraphSAGE."""
-
-    def load(data_dir: Any = None, download: bool = True) -> data.Graph:
-        return data.load(set_name, data_dir, download=download)
-
-    def stand_in() -> data.Graph:
-        return _ring(4 * batch_size, features, classes)
-
-    def model(
-        graph: data.Graph, *, dtype: DTypeLike = jnp.float32, rngs: nnx.Rngs
-    ) -> nnx.Module:
-        return models.GraphSAGE(
-            graph.features.shape[1],
-            hidden,
-            graph.classes,
-            dropout=dropout,
-            dtype=dtype,
-            rngs=rngs,
-        )
-
-    def pipeline(
-        graph: data.Graph, *, validation: int = 0, **options: Any
-    ) -> data.Pipeline:
-        del validation  # graphs come with validation nodes, which never train
-        return data.GraphPipeline(graph, fanout=fanout, **options)
-
-    return Workload(
-        name,
-        description,
-        load,
-        stand_in,
-        model,
-        pipeline,
-        _graph_figures,
-        target,
-        batch_size,
-        epochs,
-        validation=0,
-    )
-
-
-def _ring(nodes: int, features: int, classes: int) -> data.Graph:
-    """A ring in which a node's features tell its class; half of it trains."""
-    labels = (np.arange(nodes) * classes // nodes).astype(np.int32)
-    around = np.arange(nodes)[:, None] + np.asarray([-1, 1])
-    numbers = np.arange(nodes, dtype=np.int32)
-    return data.Graph(
-        features=np.eye(classes, features, dtype=np.float32)[labels],
-        labels=labels,
-        offsets=np.arange(nodes + 1, dtype=np.int64) * 2,
-        neighbours=np.sort(around % nodes).astype(np.int32).reshape(-1),
-        train=numbers[::2],
-        validation=numbers[1::4],
-        test=numbers[3::4],
-        classes=classes,
-    )
-
-
-def _text(
-    name: str,
-    description: str,
-    *,
-    length: int,
-    width: int,
-    characters: int,
-    target: float,
-    batch_size: int,
-    epochs: int,
-    validation: int,
-) -> Workload:
-    """The next character of Shakespeare, with a two-layer causal transformer."""
-
-    def load(data_dir: Any = None, download: bool = True) -> data.Text:
-        text = data.load("shakespeare", data_dir, download=download)
-        return text._replace(train=text.train[:characters])
-
-    def stand_in() -> data.Text:
-        size = (2 * batch_size + 1) * length + 1
-        tokens = (np.arange(size) % 65).astype(np.uint8)
-        return data.Text(tokens, tokens, tuple(map(chr, range(32, 97))))
-
-    def model(
-        text: data.Text, *, dtype: DTypeLike = jnp.float32, rngs: nnx.Rngs
-    ) -> nnx.Module:
-        return models.CausalTransformer(
-            len(text.vocabulary), length, width=width, dtype=dtype, rngs=rngs
-        )
-
-    def pipeline(text: data.Text, **options: Any) -> data.Pipeline:
-        return data.TextPipeline(text, length=length, **options)
-
-    return Workload(
-        name,
-        description,
-        load,
-        stand_in,
-        model,
-        pipeline,
-        _text_figures,
-        target,
-        batch_size,
-        epochs,
-        validation,
-    )
+    Raises:
+      ValueError: one of ours has the name.
+    """
+    if work.name in _OURS:
+        raise ValueError(f"name must not be {work.name!r}, which is a workload of ours")
+    WORKLOADS[work.name] = work
 
 
 def _resnet(depth: int, width: int = 16) -> Callable[..., nnx.Module]:
@@ -310,7 +91,7 @@ _NETWORKS = {
 def _paper(set_name: str, network: str, target: float) -> Workload:
     title, shape, classes = _SETS[set_name]
     label, make = _NETWORKS[network]
-    return _images(
+    return tasks.images(
         f"{set_name}_{network}",
         f"The paper's {label} on {title}",
         set_name,
@@ -332,7 +113,7 @@ _ALL = (
     _paper("cifar100", "wrn28_4", 0.702),
     _paper("tiny_imagenet", "wrn28_4", 0.555),
     _paper("tiny_imagenet", "deit12", 0.304),
-    _graph(
+    tasks.graph(
         "reddit_graphsage",
         "The paper's two-layer GraphSAGE on Reddit",
         "reddit",
@@ -344,7 +125,7 @@ _ALL = (
         batch_size=512,
         epochs=60,
     ),
-    _images(
+    tasks.images(
         "digits_mlp",
         "scikit-learn's 8×8 digits, all of them; two hidden layers of 64",
         "digits",
@@ -357,7 +138,7 @@ _ALL = (
         batch_size=64,
         augment=False,
     ),
-    _images(
+    tasks.images(
         "fashion_mnist_resnet8",
         "Fashion-MNIST cut to 10,240 images of 14×14; ResNet-8 of width 8",
         "fashion_mnist",
@@ -370,7 +151,7 @@ _ALL = (
         augment=False,
         cut={"train": 10_240, "test": 2_000, "resolution": 14},
     ),
-    _images(
+    tasks.images(
         "cifar10_small",
         "CIFAR-10 cut to 10,240 images of 16×16; ResNet-8 of width 8",
         "cifar10",
@@ -382,7 +163,7 @@ _ALL = (
         validation=2_048,
         cut={"train": 10_240, "test": 2_000, "resolution": 16},
     ),
-    _images(
+    tasks.images(
         "cifar100_small",
         "CIFAR-100 cut to 10,000 images of 16×16; ResNet-8 of width 8",
         "cifar100",
@@ -394,7 +175,7 @@ _ALL = (
         validation=2_000,
         cut={"train": 10_000, "test": 2_000, "resolution": 16},
     ),
-    _images(
+    tasks.images(
         "tiny_imagenet_deit_small",
         "Tiny-ImageNet cut to 20 classes, 5,000 images of 32×32; DeiT of 4 blocks "
         "and width 64",
@@ -407,7 +188,7 @@ _ALL = (
         validation=1_000,
         cut={"train": 5_000, "test": 1_000, "resolution": 32, "classes": 20},
     ),
-    _graph(
+    tasks.graph(
         "cora_graphsage",
         "Cora's public split (140 nodes to train on); GraphSAGE of width 64",
         "cora",
@@ -420,7 +201,7 @@ _ALL = (
         epochs=30,
         dropout=0.5,
     ),
-    _graph(
+    tasks.graph(
         "facebook_graphsage",
         "Facebook pages, all of them; GraphSAGE of width 32 on 5×5 neighbours",
         "facebook",
@@ -432,7 +213,7 @@ _ALL = (
         batch_size=128,
         epochs=10,
     ),
-    _text(
+    tasks.text(
         "shakespeare_transformer",
         "Tiny Shakespeare cut to 150,000 characters; transformer of width 64, "
         "context 64",
@@ -446,4 +227,5 @@ _ALL = (
     ),
 )
 
-WORKLOADS = {entry.name: entry for entry in _ALL}
+_OURS = {entry.name: entry for entry in _ALL}
+WORKLOADS = dict(_OURS)

@@ -1,12 +1,13 @@
 """Data of the benchmarks: sets by name, and their batches."""
 
 from benchmarks.data.batches import (
+    ArrayPipeline,
     GraphPipeline,
     ImagePipeline,
     Pipeline,
     TextPipeline,
 )
-from benchmarks.data.containers import Graph, Images, Split, Text
+from benchmarks.data.containers import Arrays, Graph, Images, Split, Text
 from benchmarks.data.folders import data_folder
 from benchmarks.data.images import cut, synthetic
 from benchmarks.data.prefetching import Prefetch, prefetch
@@ -15,6 +16,8 @@ from benchmarks.data.text import read_text
 
 __all__ = [
     "NAMES",
+    "ArrayPipeline",
+    "Arrays",
     "Graph",
     "GraphPipeline",
     "ImagePipeline",

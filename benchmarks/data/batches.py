@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from benchmarks.data import hashing
-from benchmarks.data.containers import Graph, Images, Text
+from benchmarks.data.containers import Arrays, Graph, Images, Text
 
 Batch = dict[str, np.ndarray]
 
@@ -110,6 +110,45 @@ class _Examples:
             yield {**batch, "weight": real.astype(np.float32)}
 
 
+def _set_aside(size: int, test: int, validation: int) -> dict[str, np.ndarray]:
+    """The numbers of the examples of each part; the same for every seed."""
+    if not 0 <= validation < size:
+        raise ValueError(f"validation must be from 0 to {size - 1}, not {validation}")
+    aside = hashing.order(size, _ASIDE)
+    return {
+        "train": np.sort(aside[validation:]),
+        "validation": np.sort(aside[:validation]),
+        "test": np.arange(test),
+    }
+
+
+class ArrayPipeline(_Examples):
+    """Batches of arrays, by their names.
+
+    Args:
+      arrays: the set.
+      batch_size: examples in a batch.
+      seed: of the order.
+      validation: how many training examples to set aside; the same for every seed.
+    """
+
+    def __init__(self, arrays: Arrays, batch_size: int, seed: int, validation: int = 0):
+        sizes = []
+        for name, part in arrays._asdict().items():
+            rows = {key: len(array) for key, array in part.items()}
+            if len(set(rows.values())) != 1:
+                raise ValueError(f"arrays of {name} must have as many rows, got {rows}")
+            sizes += set(rows.values())
+        parts = _set_aside(*sizes, validation)
+        super().__init__(parts["train"], parts, batch_size, seed)
+        self._arrays = arrays
+
+    def _make(self, part: str, numbers: np.ndarray, epoch: int | None) -> Batch:
+        del epoch
+        arrays = self._arrays.test if part == "test" else self._arrays.train
+        return {name: array[numbers] for name, array in arrays.items()}
+
+
 class ImagePipeline(_Examples):
     """Batches {"image": uint8 [B, H, W, C], "label": int32 [B]}.
 
@@ -130,17 +169,8 @@ class ImagePipeline(_Examples):
         augment: bool = False,
         validation: int = 0,
     ):
-        size = len(images.train.labels)
-        if not 0 <= validation < size:
-            raise ValueError(
-                f"validation must be from 0 to {size - 1}, not {validation}"
-            )
-        aside = hashing.order(size, _ASIDE)
-        parts = {
-            "train": np.sort(aside[validation:]),
-            "validation": np.sort(aside[:validation]),
-            "test": np.arange(len(images.test.labels)),
-        }
+        sizes = (len(split.labels) for split in (images.train, images.test))
+        parts = _set_aside(*sizes, validation)
         super().__init__(parts["train"], parts, batch_size, seed)
         self._images = images
         self._augment = augment

@@ -22,6 +22,13 @@ class Images(NamedTuple):
     std: tuple[float, ...]
 
 
+class Arrays(NamedTuple):
+    """Examples of any kind: arrays by name, whose rows are the examples."""
+
+    train: dict[str, np.ndarray]
+    test: dict[str, np.ndarray]
+
+
 class Graph(NamedTuple):
     """An undirected graph whose nodes are to be classified.
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from benchmarks import data
+from benchmarks import data, workloads
 from benchmarks.models import parameter_count
 from benchmarks.train.config import Config
 from benchmarks.train.run import Run
@@ -160,3 +160,38 @@ def test_unknown_workload():
         workload("digit_mlp")
     with pytest.raises(ValueError, match="'x'; there are cifar10_resnet20, "):
         workload("x")
+
+
+def test_a_workload_of_your_own(monkeypatch):
+    monkeypatch.setattr(workloads, "WORKLOADS", dict(workloads.WORKLOADS))
+    x = np.arange(12, dtype=np.float32).reshape(6, 2)
+    arrays = data.Arrays({"x": x, "y": np.arange(6)}, {"x": x[:2], "y": np.arange(2)})
+    mine = workloads.from_arrays(
+        "mine",
+        "Six examples",
+        lambda: arrays,
+        lambda rngs: nnx.Linear(2, 3, rngs=rngs),
+        lambda model, batch: model(batch["x"]),
+        target=0.5,
+        epochs=1,
+        batch_size=2,
+        validation=2,
+    )
+    workloads.register(mine)
+    work = workloads.workload("mine")
+    pipeline = work.pipeline(work.load(), batch_size=2, seed=0, validation=2)
+    assert (pipeline.train_size, pipeline.steps_per_epoch) == (4, 2)
+    seen = [pipeline.train_batch(0, step) for step in range(2)]
+    seen += list(pipeline.evaluation("validation"))
+    rows = np.concatenate([batch["y"] for batch in seen])
+    assert sorted(rows) == list(range(6))
+    for batch in seen:
+        np.testing.assert_array_equal(batch["x"], x[batch["y"]])
+    with pytest.raises(ValueError, match="name must not be 'digits_mlp', which is"):
+        workloads.register(mine._replace(name="digits_mlp"))
+    with pytest.raises(ValueError, match="dtype must be float32 for mine"):
+        work.model(arrays, dtype=jnp.bfloat16, rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match=r"arrays of test must have as many rows.*'y'"):
+        work.pipeline(
+            arrays._replace(test={"x": x, "y": np.arange(5)}), batch_size=2, seed=0
+        )
