@@ -167,15 +167,6 @@ def progress(results: dict[str, Any]) -> list[Row]:
     ]
 
 
-def brief(rows: list[Row]) -> list[Row]:
-    """The columns of a comparison that fit a page."""
-    kept = ("arm", "best", "epochs to", "saved on backbone", "evidence", "γ at")
-    return [
-        {k: v for k, v in row.items() if k.startswith(kept) and "own" not in k}
-        for row in rows
-    ]
-
-
 def progress_caption(results: dict[str, Any]) -> str:
     """What the numbers of :func:`progress` are."""
     seeds = len(results["seeds"])
