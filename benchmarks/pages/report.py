@@ -4,9 +4,10 @@ Templates are in ``benchmarks/pages/templates``, under the names of the pages. O
 whose name has ``WORKLOAD`` in it makes a page for each workload that was compared.
 """
 
+import functools
 import pathlib
 
-from benchmarks.analysis import cost_plots, plots
+from benchmarks.analysis import cost_plots, plots, sweep_plots
 from benchmarks.pages import costs, files, render, savings, studies
 from benchmarks.pages.files import RESULTS, ROOT, read
 from ctagd_optax.testbed.files import replacing
@@ -106,12 +107,20 @@ def write() -> None:
 
 
 def pictures() -> list[pathlib.Path]:
-    """Draws the pictures of the pages."""
-    images, measured = ROOT / "docs" / "images", read("overhead.json")
+    """Draws the pictures of the pages, for light and for dark ones."""
+    measured = read("overhead.json")
     sweeps = [files.sweep(method) for method in ("robust_sgd", "robust_adam")]
+    draw = {
+        "any-learning-rate": functools.partial(sweep_plots.plot_sweeps, sweeps),
+        "compile-time": functools.partial(cost_plots.plot_compile, measured["compile"]),
+        "step-time": functools.partial(cost_plots.plot_steps, measured["steps"]),
+        "train-step": functools.partial(cost_plots.plot_train, measured["train"]),
+    }
+    for name in files.compared():
+        draw[f"curves/{name}"] = functools.partial(plots.plot, files.comparison(name))
+    images = ROOT / "docs" / "images"
     return [
-        plots.plot_sweeps(sweeps, images / "any-learning-rate.png"),
-        cost_plots.plot_compile(measured["compile"], images / "compile-time.png"),
-        cost_plots.plot_steps(measured["steps"], images / "step-time.png"),
-        cost_plots.plot_train(measured["train"], images / "train-step.png"),
+        one(images / f"{name}{'-dark' * dark}.png", dark=dark)
+        for name, one in draw.items()
+        for dark in (False, True)
     ]
