@@ -89,16 +89,17 @@ def plot_train(
                     va="center",
                     fontsize=9,
                     color=color,
+                    bbox={"color": axes.get_facecolor(), "pad": 1},
                 )
         axes.axvline(0, color=style.ink(dark), linewidth=1)
         axes.axvline(9, color=style.ink(dark), linestyle=":", linewidth=1.2)
         axes.annotate(
             "the paper's 9 %",
-            (9, len(rows) - 0.5),
-            xytext=(-4, 2),
+            (9, 1),
+            xycoords=("data", "axes fraction"),
+            xytext=(0, 2),
             textcoords="offset points",
-            ha="right",
-            va="bottom",
+            ha="center",
             fontsize=8,
         )
         axes.set_yticks(range(len(rows)), [row["workload"] for row in rows])

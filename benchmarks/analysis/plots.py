@@ -20,7 +20,7 @@ _ROLES = {
     "peer": {"linewidth": 1.5, "zorder": 3, "linestyle": (0, (6, 1.5, 1.5, 1.5))},
 }
 # For those that would look like another in the same panel.
-_DASHES = ((0, (8, 2)), (0, (3, 1)), (0, (8, 2, 1, 2)), (0, (1, 2.5)), (0, (4, 4)))
+_DASHES = ((0, (8, 2, 1, 2)), (0, (1, 2.5)), (0, (3, 1)), (0, (8, 3)), (0, (4, 4)))
 
 # More lines with a colour and a label are not readable in one panel.
 MOST = 8
@@ -163,10 +163,9 @@ def _draw_backbones(
         if len(groups) > 1:
             axes.set_title(style.TITLES[backbone])
         axes.set(xscale="log", xlim=(1, max(results["epochs"], 2)), xlabel="epoch")
-        ticks = [
-            n for n in (1, 2, 3, 5, 10, 20, 50, 100, 200) if n < axes.get_xlim()[1]
-        ]
-        axes.set_xticks([*ticks, results["epochs"]], [*ticks, results["epochs"]])
+        last = results["epochs"]
+        ticks = [n for n in (1, 2, 3, 5, 10, 20, 50, 100) if n < 0.75 * last] + [last]
+        axes.set_xticks(ticks, ticks)
         axes.xaxis.set_minor_locator(NullLocator())
     if np.isfinite(lowest):
         margin = 0.04 * (highest - 0.85 * lowest) + 0.1
@@ -208,6 +207,7 @@ def _draw_target(
         va="top" if right else "bottom",
         fontsize=8,
         zorder=6,
+        bbox={"color": axes.get_facecolor(), "alpha": 0.7, "pad": 0.5},
     )
 
 
