@@ -41,6 +41,7 @@ class Row(NamedTuple):
       control: the arm with its schedule, but without curvature.
       search: options to tune, with the ends of their ranges, which are logarithmic;
         by default the learning rate.
+      colour: of its lines, on a light and on a dark page.
       eval_params: the weights to evaluate.
       calls_loss: whether it calls ``value_fn``, ``obj_fn`` or ``grad_fn``.
     """
@@ -55,6 +56,7 @@ class Row(NamedTuple):
     backbone: str | None = None
     control: str | None = None
     search: Mapping[str, tuple[float, float]] | None = None
+    colour: tuple[str, str] | None = None
     eval_params: EvalParams = parameters
     calls_loss: bool = False
 
@@ -91,6 +93,14 @@ def find(name: str) -> Row:
             f"unknown optimizer {name!r}; {advice}there are {', '.join(known)}"
         )
     return found
+
+
+def colour(kind: str) -> tuple[str, str] | None:
+    """The colours of an arm by its kind, or of its wrapper; None if it has none."""
+    row = ROWS.get(kind) or WRAPPERS.get(kind.partition("(")[0])
+    if row and row.wrapped and not (row.options or row.fixed):
+        row = WRAPPERS[row.wrapped[0]]
+    return row.colour if row else None
 
 
 def _signature(function: Callable[..., Any]) -> dict[str, Value]:
@@ -211,6 +221,10 @@ _FLOAT32: Mapping[str, Value] = {"accumulator_dtype": "float32"}
 _DECAY: Mapping[str, Value] = {"weight_decay": 5e-4}  # the paper's, for all
 _APPENDIX: Mapping[str, Value] = {"curvature_min": 1e-2, "curvature_max": 1e2}
 
+# Those that share a panel differ for colour-blind people, too: a panel has one bare
+# optimizer, what wraps it, its controls and another optimizer.
+_SAWTOOTH = "#E033CF", "#EC4FB4"
+
 # What can be around any optimizer, by name and brackets.
 WRAPPERS: dict[str, Row] = {
     "robust": Row(
@@ -218,6 +232,7 @@ WRAPPERS: dict[str, Row] = {
         ctagd_optax.robust_ct_agd,
         _FLOAT32,
         role="ours",
+        colour=("#0F5590", "#3F82FF"),
     ),
     "ct": Row(
         "CT-AGD around any optimizer",
@@ -225,6 +240,7 @@ WRAPPERS: dict[str, Row] = {
         _FLOAT32,
         role="paper",
         like=ctagd_optax.ct_agd,
+        colour=("#00A070", "#1FD18F"),
         search={"correction_rate": (1e-3, 0.5), "curvature_min": (1e-2, 1.0)},
     ),
     "mechanize": Row(
@@ -236,8 +252,18 @@ WRAPPERS: dict[str, Row] = {
 }
 
 ROWS: dict[str, Row] = {
-    "sgd": Row("SGD with momentum, as the paper sets it", _sgd, role="backbone"),
-    "adam": Row("Adam, as the paper sets it", _adam, role="backbone"),
+    "sgd": Row(
+        "SGD with momentum, as the paper sets it",
+        _sgd,
+        role="backbone",
+        colour=("#8C3A10", "#CC7028"),
+    ),
+    "adam": Row(
+        "Adam, as the paper sets it",
+        _adam,
+        role="backbone",
+        colour=("#B07C00", "#F7CE46"),
+    ),
     "lbfgs": Row(
         "L-BFGS, up to 20 iterations a batch; slow on a CPU with convolutions",
         _lbfgs,
@@ -288,6 +314,7 @@ ROWS: dict[str, Row] = {
         "Control: SGD whose learning rate falls from ×10 to ×1 in each epoch",
         _sawtooth(_sgd),
         {"peak": 10.0},
+        colour=_SAWTOOTH,
         like=_sgd,
         role="control",
         backbone="sgd",
@@ -297,6 +324,7 @@ ROWS: dict[str, Row] = {
         "Control: Adam whose learning rate falls from ×10 to ×1 in each epoch",
         _sawtooth(_adam),
         {"peak": 10.0},
+        colour=_SAWTOOTH,
         like=_adam,
         role="control",
         backbone="adam",
@@ -376,7 +404,12 @@ ROWS: dict[str, Row] = {
         search={"learning_rate": (1e-5, 1e-2)},
         calls_loss=True,
     ),
-    "adan": Row("Adan", optax.adan, {"learning_rate": 1e-3, **_DECAY}),
+    "adan": Row(
+        "Adan",
+        optax.adan,
+        {"learning_rate": 1e-3, **_DECAY},
+        colour=("#6E7781", "#8B949E"),
+    ),
     "lion": Row(
         "Lion",
         optax.lion,

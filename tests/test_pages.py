@@ -14,8 +14,9 @@ from benchmarks.pages import report
 from ctagd_optax.testbed import __main__ as command_line
 
 ROOT = pathlib.Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+MADE = report.sources()
 
 
 def without_code(text):
@@ -63,15 +64,23 @@ def test_shell_blocks_name_what_exists(page):
                     assert workloads.workload(options.workload)
 
 
-@pages
-def test_tables_are_those_of_the_results(page):
-    text = page.read_text()
-    assert report.render(text) == text, "run python -m benchmarks report"
+@pytest.mark.parametrize("page", MADE, ids=lambda page: page.stem)
+def test_pages_are_those_of_the_templates_and_results(page):
+    made = report.page(*MADE[page])
+    assert page.read_text() == made, "run python -m benchmarks report"
+
+
+def test_no_page_of_results_is_left_over():
+    assert {page for page in PAGES if page.parent.name == "results"} <= set(MADE)
+    for page in set(PAGES) - set(MADE):
+        assert "python -m benchmarks report`. Edit" not in page.read_text()
 
 
 @pages
 def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text()):
+    text = page.read_text()
+    pictures = re.findall(r'(?:src|srcset)="(?!https?:)([^"]+)"', text)
+    for target in re.findall(r"\]\((?!https?:)([^)]+)\)", text) + pictures:
         name, _, anchor = target.partition("#")
         path = page.parent / name if name else page
         assert path.exists(), target
@@ -90,6 +99,10 @@ def test_the_readme_shows_the_two_commands_and_the_robust_method_first():
     assert {"make demo", "make test", "pip install ."} <= set(text.splitlines())
     assert len(text.splitlines()) <= 150
     assert text.index("robust_ct_agd") < text.index("ct_sgd")
+
+
+def test_the_results_fit_one_page():
+    assert len((ROOT / "docs" / "results.md").read_text().splitlines()) <= 300
 
 
 def test_every_composition_row_is_a_test():

@@ -8,75 +8,49 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from ctagd_optax.testbed.files import replacing
+from benchmarks.analysis import style
 
-# Okabe and Ito's colours: ours in colour, others grey.
-_COLORS = {
-    "ct_agd(sgd)": "#009E73",
-    "ct_agd(sgd), closing": "#009E73",
-    "robust_ct_agd(sgd)": "#0072B2",
-    "adan": "#E69F00",
-    "muon": "#CC79A7",
-}
-_GREY = "#7F7F7F"
+_PLAIN = FuncFormatter(lambda value, _: f"{value:,.10g}")
 
 
-def _lines(axes: Axes, lines: dict[str, list[tuple[float, float]]]) -> None:
-    """Draws lines with a label at the end of each, moved apart."""
+def _lines(axes: Axes, lines: dict[str, list[tuple[float, float]]], dark: bool) -> None:
+    """Draws lines with a label at the end of each."""
     ends = []
     for name, points in lines.items():
-        color = _COLORS.get(name, _GREY)
-        style = ":" if "closing" in name else "-"
-        axes.plot(*zip(*points, strict=True), style, color=color, linewidth=2)
-        ends.append((points[-1], name, color))
+        color = style.colour(name, dark)
+        line = ":" if "closing" in name else "-"
+        axes.plot(*zip(*points, strict=True), line, color=color, linewidth=2)
+        label = name.replace(", closing", ",\n  end of an epoch")
+        ends.append(style.End(*points[-1], label, color))
     axes.set(xscale="log", yscale="log")
-    plain = FuncFormatter(lambda value, _: f"{value:,g}")
-    axes.yaxis.set_major_formatter(plain)
+    axes.xaxis.set_major_formatter(_PLAIN)
+    axes.yaxis.set_major_formatter(_PLAIN)
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.3)
-    axes.figure.canvas.draw()
-    place, height = axes.transData, float("-inf")
-    for (x, y), name, color in sorted(ends, key=lambda end: end[0][1]):
-        pixel = place.transform((x, y))
-        height = max(height + 13, pixel[1])
-        axes.annotate(
-            name,
-            place.inverted().transform((pixel[0], height)),
-            xytext=(6, 0),
-            textcoords="offset points",
-            va="center",
-            color=color,
-            fontsize=9,
-            annotation_clip=False,
-        )
+    style.label_ends(axes, ends)
+    style.spread(axes.figure)
 
 
-def _save(figure: Figure, path: pathlib.Path) -> pathlib.Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=120, bbox_inches="tight")
-    return path
-
-
-def plot_compile(rows: Sequence[dict[str, Any]], path: pathlib.Path) -> pathlib.Path:
+def plot_compile(
+    rows: Sequence[dict[str, Any]], path: pathlib.Path, *, dark: bool = False
+) -> pathlib.Path:
     """Draws the time to compile a step by the number of tensors."""
-    figure = Figure(figsize=(6, 3.6))
-    axes = figure.add_subplot()
     lines: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         point = row["tensors"], row["seconds"]
         lines.setdefault(row["optimizer"], []).append(point)
-    _lines(axes, lines)
-    axes.set(xlabel="tensors of 32 × 32", ylabel="seconds to compile a step")
-    axes.set_xticks([n for n, _ in lines["adam"]], [f"{n}" for n, _ in lines["adam"]])
-    return _save(figure, path)
+    with style.theme(dark):
+        figure = Figure(figsize=(7, 3.8))
+        axes = figure.add_subplot()
+        axes.set(xlabel="tensors of 32 × 32", ylabel="seconds to compile a step")
+        _lines(axes, lines, dark)
+        axes.set_xticks([tensors for tensors, _ in next(iter(lines.values()))])
+        return style.save(figure, path)
 
 
-def plot_steps(rows: Sequence[dict[str, Any]], path: pathlib.Path) -> pathlib.Path:
+def plot_steps(
+    rows: Sequence[dict[str, Any]], path: pathlib.Path, *, dark: bool = False
+) -> pathlib.Path:
     """Draws the time of a step by the size of a single tensor."""
-    figure = Figure(figsize=(6, 3.6))
-    axes = figure.add_subplot()
     lines: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         if row["tensors"] > 1:
@@ -85,30 +59,51 @@ def plot_steps(rows: Sequence[dict[str, Any]], path: pathlib.Path) -> pathlib.Pa
             if name != "robust_ct_agd(sgd), closing":  # as a step
                 point = row["parameters"], milliseconds
                 lines.setdefault(name, []).append(point)
-    _lines(axes, lines)
-    axes.set(xlabel="parameters in one tensor", ylabel="milliseconds a step")
-    return _save(figure, path)
+    with style.theme(dark):
+        figure = Figure(figsize=(7, 3.8))
+        axes = figure.add_subplot()
+        axes.set(xlabel="parameters in one tensor", ylabel="milliseconds a step")
+        _lines(axes, lines, dark)
+        return style.save(figure, path)
 
 
-def plot_train(rows: Sequence[dict[str, Any]], path: pathlib.Path) -> pathlib.Path:
+def plot_train(
+    rows: Sequence[dict[str, Any]], path: pathlib.Path, *, dark: bool = False
+) -> pathlib.Path:
     """Draws how much longer whole steps of training take."""
-    figure = Figure(figsize=(6, 2.6))
-    axes = figure.add_subplot()
-    for n, row in enumerate(rows):
-        times = row["milliseconds"]
-        for shift, name, color in (
-            (-0.17, "ct_sgd", _COLORS["ct_agd(sgd)"]),
-            (0.17, "robust_sgd", _COLORS["robust_ct_agd(sgd)"]),
-        ):
-            more = 100 * (times[name] / times["sgd"] - 1)
-            axes.barh(n + shift, more, 0.32, color=color, label=name if not n else None)
-    axes.axvline(9, color=_GREY, linestyle="--", linewidth=1.5)
-    axes.text(9, -0.62, " the paper's 9 %", color=_GREY, fontsize=9, va="bottom")
-    axes.set_yticks(range(len(rows)), [row["workload"] for row in rows])
-    axes.set_ylim(len(rows) - 0.5, -0.65)
-    axes.set_xlabel("% longer than a step with bare SGD")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(
-        frameon=False, fontsize=9, loc="center right", bbox_to_anchor=(0.9, 0.72)
-    )
-    return _save(figure, path)
+    with style.theme(dark):
+        figure = Figure(figsize=(7, 0.9 + 0.7 * len(rows)))
+        axes = figure.add_subplot()
+        axes.grid(axis="y", visible=False)
+        for n, row in enumerate(rows):
+            times = row["milliseconds"]
+            for shift, name in ((-0.19, "ct_sgd"), (0.19, "robust_sgd")):
+                more = 100 * (times[name] / times["sgd"] - 1)
+                color = style.colour(name, dark)
+                axes.barh(n + shift, more, 0.34, color=color)
+                axes.annotate(
+                    f"{name}  {more:+.1f} %".replace("-", "−"),
+                    (max(more, 0), n + shift),
+                    xytext=(4, 0),
+                    textcoords="offset points",
+                    va="center",
+                    fontsize=9,
+                    color=color,
+                    bbox={"color": axes.get_facecolor(), "pad": 1},
+                )
+        axes.axvline(0, color=style.ink(dark), linewidth=1)
+        axes.axvline(9, color=style.ink(dark), linestyle=":", linewidth=1.2)
+        axes.annotate(
+            "the paper's 9 %",
+            (9, 1),
+            xycoords=("data", "axes fraction"),
+            xytext=(0, 2),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
+        )
+        axes.set_yticks(range(len(rows)), [row["workload"] for row in rows])
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.set_xlim(right=max(1.4 * axes.get_xlim()[1], 11))
+        axes.set_xlabel("% longer than a step with bare SGD")
+        return style.save(figure, path)

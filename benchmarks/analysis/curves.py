@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.specs import backbone, control, kind, parts  # noqa: F401
+from benchmarks.specs import backbone, control, kind
 from ctagd_optax.testbed import Interval
 
 # How far below an accuracy still counts as reaching it. Relative, as in the paper: its

@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from benchmarks import specs
 from benchmarks.analysis import curves
 
 
@@ -22,7 +23,7 @@ def labels(results: dict[str, Any]) -> dict[str, str]:
       Different labels, by the names of the arms.
     """
     found = {
-        name: f"{curves.kind(name)}{'+average' * ('+average' in name)}, tuned"
+        name: f"{specs.kind(name)}{'+average' * ('+average' in name)}, tuned"
         if arm["role"] == "tuned"
         else name
         for name, arm in results["arms"].items()

@@ -9,7 +9,7 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from benchmarks import paper
+from benchmarks import paper, specs
 from benchmarks.analysis import curves
 
 Row = dict[str, str]
@@ -157,22 +157,13 @@ def progress(results: dict[str, Any]) -> list[Row]:
 
     return [
         {
-            "optimizer": curves.parts(name).optimizer,
+            "optimizer": specs.parts(name).optimizer,
             "learning rate": f"{arm['options']['learning_rate']:g}",
-            "wrapped by": curves.parts(name).wrapper or NOTHING,
+            "wrapped by": specs.parts(name).wrapper or NOTHING,
             **{f"{n} epoch{'s' * (n > 1)}": accuracy(arm["runs"], n) for n in shown},
             target: _interval(curves.interval(epochs[name]).mean, math.nan, 1),
         }
         for name, arm in results["arms"].items()
-    ]
-
-
-def brief(rows: list[Row]) -> list[Row]:
-    """The columns of a comparison that fit a page."""
-    kept = ("arm", "best", "epochs to", "saved on backbone", "evidence", "γ at")
-    return [
-        {k: v for k, v in row.items() if k.startswith(kept) and "own" not in k}
-        for row in rows
     ]
 
 

@@ -7,7 +7,16 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    "module", ["sweep_cells", "curves", "profiles", "tables", "plots"]
+    "module",
+    [
+        "sweep_cells",
+        "curves",
+        "profiles",
+        "tables",
+        "plots",
+        "cost_plots",
+        "sweep_plots",
+    ],
 )
 def test_analysis_reads_files_only(module):
     code = (

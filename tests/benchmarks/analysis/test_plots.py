@@ -4,10 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_rgb
+from matplotlib.text import Text
 
-from benchmarks import specs
-from benchmarks.analysis import plots
+from benchmarks.analysis import plots, style
 from tests.benchmarks.handmade import comparison, run
 
 
@@ -15,69 +14,128 @@ from tests.benchmarks.handmade import comparison, run
 def figures(monkeypatch):
     """The figures that are saved, in order; their files are not written."""
     saved = []
-    monkeypatch.setattr(plots, "_save", lambda figure, path: saved.append(figure))
+    monkeypatch.setattr(style, "save", lambda figure, path: saved.append(figure))
     return saved
 
 
-def legend(axes):
-    return [text.get_text() for text in axes.get_legend().get_texts()]
+def labels(axes):
+    """The labels at the ends of lines, from top to bottom."""
+    texts = [text for text in axes.texts if getattr(text, "arrow_patch", None)]
+    texts.sort(key=lambda text: -text.get_position()[1])
+    return [text.get_text() for text in texts]
 
 
-TRUST = {"observed": [0.5, 0.25], "gamma_at_min": [1.0, 0.75]}
+def boxes(axes):
+    texts = [text for text in axes.texts if getattr(text, "arrow_patch", None)]
+    found = [Text.get_window_extent(text) for text in texts]
+    return sorted(found, key=lambda box: -box.y0)
 
 
-def test_styles_tell_arms_apart():
-    roles = dict.fromkeys(("sgd", "adam"), "backbone") | {
-        "ct_sgd": "paper",
-        "ct_adam": "paper",
-        "sgd@0.1": "tuned",
-        "ct_sgd@0.1": "tuned",
-        "ct_sgd:quantile=0.5": "paper",
-        "ct_sgd_no_correction": "control",
-        "schedule_control": "control",
-        "sawtooth_control": "control",
-    }
-    peers = [name for name in specs.names() if name not in roles]
-    styles = plots.styles(roles | dict.fromkeys(peers, "peer"))
-    looks = {
-        (to_rgb(style["color"]), style["linestyle"], style.get("marker"))
-        for style in styles.values()
-    }
-    assert len(looks) == len(styles) > 14
-    assert styles["ct_sgd"]["color"] == styles["ct_sgd@0.1"]["color"]
-    assert styles["schedule_control"]["linestyle"] != "-"
-
-
-def test_unknown_roles():
-    with pytest.raises(ValueError, match=r"roles must be among paper, .* got referee"):
-        plots.styles({"sgd": "backbone", "adam": "referee"})
+def grey(axes):
+    return [line for line in axes.lines if line.get_color() == style.grey()]
 
 
 def test_a_line_is_the_mean_over_seeds(figures, tmp_path):
     plots.plot(
         comparison(
             sgd=("backbone", run(0.2, 0.4), run(0.4, 0.8, seed=1)),
-            ct_sgd=("paper", run(0.5, 0.9, **TRUST), run(0.5, 0.7, seed=1, **TRUST)),
+            ct_sgd=("paper", run(0.5, 0.9), run(0.5, 0.7, seed=1)),
         ),
         tmp_path / "curves",
     )
-    left, right = figures[0].axes
-    means = [line.get_ydata() for line in left.lines]
-    np.testing.assert_allclose(means[:2], [[30, 60], [50, 80]])
-    np.testing.assert_allclose(means[2], 76)  # the cutoff
-    assert legend(left) == ["ct_sgd", "sgd"]
-    assert left.get_ylabel() == "test accuracy in %, stretched near 100"
-    heights = left.transData.transform([(1, 80), (1, 85), (1, 90)])[:, 1]
-    assert heights[2] - heights[1] > 1.2 * (heights[1] - heights[0])
-    shares = [line.get_ydata() for line in right.lines]
-    np.testing.assert_allclose(shares, [[50, 25], [100, 75]])
-
-
-def test_without_curvature_there_is_one_panel(figures, tmp_path):
-    plots.plot(comparison(sgd=("backbone", run(0.2, 0.4))), tmp_path / "curves")
     [axes] = figures[0].axes
-    assert axes.get_ylabel() == "test accuracy in %"
-    assert axes.get_yscale() == "linear"
+    means = [line.get_ydata() for line in axes.lines]
+    np.testing.assert_allclose(means[:2], [[30, 60], [50, 80]])
+    np.testing.assert_allclose(means[2], 76)  # the target
+    assert labels(axes) == ["ct_sgd", "sgd"]
+    assert [line.get_color() for line in axes.lines[:2]] == [
+        style.colour("sgd"),
+        style.colour("ct_sgd"),
+    ]
+
+
+def test_each_backbone_has_a_panel_and_others_are_in_all(figures, tmp_path):
+    plots.plot(
+        comparison(
+            sgd=("backbone", run(0.2, 0.4)),
+            robust_adam=("ours", run(0.5, 0.9)),
+            adam=("backbone", run(0.3, 0.5)),
+            sawtooth_control=("control", run(0.3, 0.6)),
+            muon=("peer", run(0.3, 0.7)),
+        ),
+        tmp_path / "curves",
+    )
+    sgd, adam = figures[0].axes
+    assert (sgd.get_title(), adam.get_title()) == ("SGD", "Adam")
+    assert labels(sgd) == ["muon", "sawtooth_control", "sgd"]
+    assert labels(adam) == ["robust_adam", "muon", "adam"]
+
+
+def many(**more):
+    """A comparison of more arms around SGD than can have a label."""
+    options = "correction_rate=0.5,curvature_max=10,curvature_min=0.1,eps="
+    variants = {
+        f"ct_sgd:{options}{i}": ("paper", run(0.2, 0.4 + i / 100)) for i in range(40)
+    }
+    return comparison(**variants, **more)
+
+
+def test_one_of_each_role_has_a_colour_if_there_are_many(figures, tmp_path):
+    found = many(
+        sgd=("backbone", run(0.2, 0.4)),
+        ct_sgd_appendix=("paper", run(0.99)),
+        ct_sgd=("paper", run(0.1, 0.3)),
+        robust_sgd=("ours", run(0.5, 0.7)),
+        sgd__1=("tuned", run(0.5, 0.5)),
+        **{"sgd@2+average": ("tuned", run(0.5, 0.9))},
+        sawtooth_control=("control", run(0.5, 0.6)),
+        muon=("peer", run(0.5, 0.8)),
+        adamw=("peer", run(0.5, 0.81)),
+        **{"sawtooth_control:peak=20": ("control", run(0.5, 0.65))},
+    )
+    shown = plots.highlighted(found, list(found["arms"]))
+    best = ["sawtooth_control:peak=20", "adamw"]
+    assert shown == ["sgd", "robust_sgd", "ct_sgd", "sgd@1", *best]
+    plots.plot(found, tmp_path / "curves")
+    [axes] = figures[0].axes
+    assert len(labels(axes)) == len(shown)
+    assert len(grey(axes)) == len(found["arms"]) - len(shown)
+    assert "grey" in figures[0].get_suptitle()
+
+
+def test_few_arms_all_have_a_label():
+    found = comparison(**{f"peer{i}": ("peer", run(0.5)) for i in range(plots.MOST)})
+    assert plots.highlighted(found, list(found["arms"])) == list(found["arms"])
+
+
+def test_arms_with_a_colour_look_different():
+    found = many(sgd=("backbone", run(0.2)), sgd__1=("tuned", run(0.2)))
+    looks = plots.styles(found, list(found["arms"])[-12:], dark=False)
+    seen = {(look["color"], look["linestyle"]) for look in looks.values()}
+    assert len(seen) == len(looks) == 12
+    assert looks["sgd"]["color"] == looks["sgd@1"]["color"]
+
+
+def test_unknown_roles():
+    found = comparison(sgd=("backbone", run(0.5)), adam=("referee", run(0.5)))
+    with pytest.raises(ValueError, match=r"roles must be among backbone, .* got ref"):
+        plots.highlighted(found, ["sgd", "adam"])
+
+
+def test_there_is_room_for_long_names(figures, tmp_path):
+    plots.plot(many(), tmp_path / "curves")
+    [figure] = figures
+    figure.draw_without_rendering()
+    [axes] = figure.axes
+    width, _ = figure.get_size_inches() * figure.dpi
+    box = axes.get_window_extent()
+    assert min(box.width, box.height) > 2 * figure.dpi
+    found = boxes(axes)
+    assert len(found) == 6
+    assert min(one.x0 for one in found) > box.x1
+    assert max(one.x1 for one in found) <= width
+    for above, below in itertools.pairwise(found):
+        assert above.y0 >= below.y1
 
 
 def at_rate(rate, **arms):
@@ -112,11 +170,9 @@ def test_bare_and_wrapped_have_a_panel_for_each_learning_rate(figures, tmp_path)
     np.testing.assert_allclose(wrapped.get_ydata(), [40, 90])
     np.testing.assert_allclose(bare.get_ydata(), [30])
     np.testing.assert_allclose(cross.get_xydata(), [[1, 30]])
-    labels = [text.get_text() for text in low.texts]
-    assert labels[:3] == ["robust_ct_agd", "ct_agd", "bare"]  # from top to bottom
-    colors = [to_rgb(text.get_color()) for text in low.texts[:3]]
-    assert len(set(colors)) == 3
-    assert to_rgb(low.lines[0].get_color()) == colors[2]
+    assert labels(low) == ["robust_ct_agd", "ct_agd", "bare"]
+    colors = [line.get_color() for line in low.lines[:3]]
+    assert colors == [style.colour(x) for x in ("sgd", "robust_sgd", "ct_sgd")]
 
 
 def test_labels_do_not_overlap(figures, tmp_path):
@@ -131,11 +187,11 @@ def test_labels_do_not_overlap(figures, tmp_path):
     )
     [figure] = figures
     figure.draw_without_rendering()
-    boxes = [text.get_window_extent() for text in figure.axes[0].texts[:3]]
-    for above, below in itertools.pairwise(boxes):
+    found = boxes(figure.axes[0])
+    for above, below in itertools.pairwise(found):
         assert above.y0 >= below.y1
     width, _ = figure.get_size_inches() * figure.dpi
-    assert max(box.x1 for box in boxes) < width
+    assert max(box.x1 for box in found) < width
 
 
 @pytest.mark.parametrize(
@@ -155,58 +211,7 @@ def test_labels_do_not_overlap(figures, tmp_path):
 def test_other_arms_have_one_panel(figures, tmp_path, arms):
     plots.plot(at_rate(0.01, **PAIR, **arms), tmp_path / "curves.png")
     [axes] = figures[0].axes
-    assert len(legend(axes)) == 2 + len(arms)
-
-
-def cell(rate, **reached):
-    return {
-        "learning_rate": rate,
-        "epochs": 20,
-        "target": 0.9,
-        "reached": {"control": [3, 5], **reached},
-    }
-
-
-def test_a_sweep_draws_what_is_not_reached_at_the_top(figures, tmp_path):
-    cells = [
-        cell(0.1, backbone=[2, 2], method=[1, 2]),
-        cell(0.001, backbone=[None, None], method=[12, 14]),
-        cell(0.01, backbone=[8, None], method=[2, 2]),
-    ]
-    found = {"workload": "digits_mlp", "seeds": [0, 1], "cells": cells}
-    both = [{**found, "method": f"robust_{kind}"} for kind in ("sgd", "adam")]
-    plots.plot_sweeps(both, tmp_path / "sweep.png")
-    sgd, adam = figures[0].axes
-    assert sgd.get_title() == "SGD, target 90.0 %"
-    assert adam.get_xlabel() == "learning rate of Adam"
-    sawtooth, bare, wrapped = (line.get_xydata() for line in sgd.lines)
-    top = sgd.get_ylim()[1]
-    np.testing.assert_allclose(sawtooth, [[0.001, 4], [0.01, 4], [0.1, 4]])
-    np.testing.assert_allclose(bare, [[0.001, top], [0.01, top], [0.1, 2]])
-    np.testing.assert_allclose(wrapped, [[0.001, 13], [0.01, 2], [0.1, 1.5]])
-    assert top > 20
-    assert sgd.get_yticklabels()[-1].get_text() == "not\nreached"
-    assert {text.get_text() for text in sgd.texts} == {"bare", "wrapped", "sawtooth"}
-
-
-@pytest.mark.parametrize("trust", [{}, TRUST], ids=["one", "two"])
-def test_there_is_room_for_many_arms_with_long_names(figures, tmp_path, trust):
-    options = "correction_rate=0.5,curvature_max=10,curvature_min=0.1,eps="
-    arms = {
-        f"ct_sgd:{options}{i}": ("paper", run(0.2, 0.4 + i / 100, **trust))
-        for i in range(40)
-    }
-    plots.plot(comparison(**arms), tmp_path / "curves")
-    [figure] = figures
-    figure.draw_without_rendering()
-    width, height = figure.get_size_inches() * figure.dpi
-    for axes in figure.axes:
-        box = axes.get_window_extent()
-        assert min(box.width, box.height) > 2 * figure.dpi
-    box = figure.axes[0].get_legend().get_window_extent()
-    assert box.x0 >= figure.axes[0].get_window_extent().x1
-    assert max(box.x1 - width, box.y1 - height, -box.y0) < 1
-    assert legend(figure.axes[0])[0].count("\n") == 1
+    assert len(labels(axes)) == min(2 + len(arms), 6 if len(arms) > 6 else 8)
 
 
 def test_a_line_ends_where_a_seed_diverges(figures, tmp_path):
@@ -218,7 +223,7 @@ def test_a_line_ends_where_a_seed_diverges(figures, tmp_path):
                 run(0.4, 0.2, seed=1, failed_step=60),
             ),
             lion=("peer", run(failed_step=3)),
-            adam=("backbone",),
+            muon=("peer",),
         ),
         tmp_path / "curves",
     )
@@ -226,8 +231,7 @@ def test_a_line_ends_where_a_seed_diverges(figures, tmp_path):
     mean, cross, _ = axes.lines
     np.testing.assert_allclose(mean.get_xydata(), [[1, 30], [2, 30]])
     np.testing.assert_allclose(cross.get_xydata(), [[2, 30]])
-    assert legend(axes)[0] == "sgd (1 of 2 diverged)"
-    assert set(legend(axes)[1:]) == {"lion (1 of 1 diverged)", "adam"}
+    assert labels(axes) == ["sgd\n  (1 of 2 diverged)"]  # the others have no epoch
 
 
 def test_profiles(figures, tmp_path):
@@ -237,7 +241,7 @@ def test_profiles(figures, tmp_path):
     ]
     plots.plot_profile(comparisons, ["adam", "sgd"], tmp_path / "profile")
     [axes] = figures[0].axes
-    assert legend(axes) == ["sgd", "adam"]
+    assert labels(axes) == ["sgd", "adam"]
     sgd, adam = (line.get_xydata() for line in axes.lines)
     np.testing.assert_allclose(sgd, [[1, 100], [2, 100], [4, 100]])
     np.testing.assert_allclose(adam, [[1, 0], [2, 50], [4, 50]], atol=0.5)
@@ -245,13 +249,14 @@ def test_profiles(figures, tmp_path):
         plots.plot_profile(comparisons, ["sgd"], tmp_path / "x", largest=1.0)
 
 
-def test_a_tuned_arm_has_its_colour_before_its_average(figures, tmp_path):
-    arms = {"sgd+average, tuned": run(1.0), "sgd, tuned": run(1.0)}
-    found = comparison(**{name: ("tuned", only) for name, only in arms.items()})
-    plots.plot_profile([found], list(arms), tmp_path / "profile")
+def test_the_best_of_a_profile_have_a_colour(figures, tmp_path):
+    arms = {
+        f"ct_sgd:eps={i}": ("paper", *[run(*(i + 1) * [0.1], 1.0)]) for i in range(12)
+    }
+    plots.plot_profile([comparison(**arms)], list(arms), tmp_path / "x", largest=20.0)
     [axes] = figures[0].axes
-    colors = {line.get_label(): line.get_color() for line in axes.lines}
-    assert colors["sgd, tuned"] == plots.styles({"sgd": "backbone"})["sgd"]["color"]
+    assert labels(axes) == list(arms)[: plots.MOST]
+    assert len(grey(axes)) == 4
 
 
 def test_files_are_the_same_each_time(tmp_path):
