@@ -2,6 +2,7 @@
 
 import pathlib
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,14 +36,37 @@ def abstract_model(work):
     return nnx.eval_shape(lambda: work.model(images, rngs=nnx.Rngs(0)))
 
 
-@pytest.mark.parametrize("name", PAPER)
-def test_a_step_of_the_papers_workloads_at_true_size(name):
+def at_true_size(name):
     # Of the sizes, only the batch is smaller.
     options = {"synthetic": True, "batch_size": 2, "devices": 1}
-    run = Run(Config(name, "sgd", pathlib.Path("unused"), **options))
-    before = run.init()
-    count = parameter_count(before.params)
+    return Run(Config(name, "sgd", pathlib.Path("unused"), **options))
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_papers_workloads_have_their_sizes(name):
+    run = at_true_size(name)
+    count = parameter_count(run.abstract.params)
     assert round(count / 1e6, 2) == PAPER[name]
+    traced, loss = jax.eval_shape(
+        run.functions.step, run.like(), run.train_batch(0), run.constants
+    )
+    assert loss.shape == ()
+    chex.assert_trees_all_equal_shapes_and_dtypes(traced, run.abstract)
+
+
+# One of each network; the others have another number of classes.
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tiny_imagenet_resnet20",
+        "cifar10_wrn28_4",
+        "tiny_imagenet_deit12",
+        "reddit_graphsage",
+    ],
+)
+def test_a_step_of_the_papers_networks_at_true_size(name):
+    run = at_true_size(name)
+    before = run.init()
     weights = [np.asarray(p) for p in jax.tree.leaves(before.params)]
     state, loss = run.step(before, run.train_batch(0))
     assert np.isfinite(loss)
