@@ -19,7 +19,7 @@ from benchmarks.files import read_json
 from benchmarks.pages import report
 from benchmarks.probes import corrections, estimators, overhead
 from benchmarks.study import experiments, recipes, sweeps, tuning
-from benchmarks.train import devices, logs, loop
+from benchmarks.train import devices, loop, progress
 from benchmarks.train.config import Config
 from ctagd_optax.testbed.files import replacing
 
@@ -208,7 +208,7 @@ def _train(options: argparse.Namespace, console: Console) -> int:
         summary = loop.train(
             config,
             resume=options.resume,
-            make_reporter=lambda *sizes: logs.reporter(console, *sizes),
+            make_reporter=lambda *sizes: progress.reporter(console, *sizes),
         )
     if jax.process_index() == 0:
         table = Table(title=f"{work.name}, {name}", show_header=False)

@@ -1,4 +1,4 @@
-"""What a run says: metrics in files, and progress for people."""
+"""The metrics of a run, in files."""
 
 import importlib.util
 import json
@@ -6,15 +6,6 @@ import math
 import pathlib
 from collections.abc import Iterable
 from typing import Any
-
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
 
 from ctagd_optax.testbed.files import replacing
 
@@ -101,111 +92,3 @@ def check_tensorboard() -> None:
             "TensorBoard's files need tensorboardX: "
             "pip install 'ctagd-optax[tensorboard]'"
         )
-
-
-class Reporter:
-    """Tells a person how a run goes; this one says nothing.
-
-    Attributes:
-      interval: seconds between two calls of ``step``.
-    """
-
-    interval = math.inf
-
-    def step(self, step: int, figures: dict[str, Any]) -> None:
-        """Called now and then during an epoch."""
-
-    def epoch(self, row: dict[str, Any]) -> None:
-        """Called at the end of an epoch, with its metrics."""
-
-    def say(self, text: str) -> None:
-        """One line."""
-
-    def close(self) -> None:
-        """Called at the end of the run."""
-
-
-class Lines(Reporter):
-    """Plain lines, for a log: one an epoch, and one now and then in a long one."""
-
-    interval = 30.0
-
-    def __init__(self, console: Console, steps_per_epoch: int, epochs: int):
-        self._console = console
-        self._steps_per_epoch = steps_per_epoch
-        self._epochs = epochs
-
-    def step(self, step: int, figures: dict[str, Any]) -> None:
-        """A line."""
-        epoch, t = divmod(step - 1, self._steps_per_epoch)
-        self.say(
-            f"epoch {epoch + 1}/{self._epochs}, step {t + 1}/{self._steps_per_epoch}: "
-            + _figures(figures)
-        )
-
-    def epoch(self, row: dict[str, Any]) -> None:
-        """A line with the epoch's figures."""
-        self.say(f"epoch {row['epoch']}/{self._epochs}: {_figures(row)}")
-
-    def say(self, text: str) -> None:
-        """A line."""
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-class Bar(Lines):
-    """A bar for the epoch's steps under the lines of the epochs before it."""
-
-    interval = 0.5
-
-    def __init__(self, console: Console, steps_per_epoch: int, epochs: int):
-        super().__init__(console, steps_per_epoch, epochs)
-        self._progress = Progress(
-            TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[figures]}"),
-            console=console,
-            transient=True,
-        )
-        self._task = self._progress.add_task(
-            "", total=steps_per_epoch, epoch=1, epochs=epochs, figures=""
-        )
-        self._progress.start()
-
-    def step(self, step: int, figures: dict[str, Any]) -> None:
-        """Moves the bar."""
-        epoch, t = divmod(step - 1, self._steps_per_epoch)
-        self._progress.update(
-            self._task, completed=t + 1, epoch=epoch + 1, figures=_figures(figures)
-        )
-
-    def close(self) -> None:
-        """Takes the bar away."""
-        self._progress.stop()
-
-
-def reporter(console: Console, steps_per_epoch: int, epochs: int) -> Reporter:
-    """A bar on a terminal, plain lines elsewhere."""
-    kind = Bar if console.is_terminal else Lines
-    return kind(console, steps_per_epoch, epochs)
-
-
-_FORMATS = {
-    "train_loss": "loss {:.4g}",
-    "train_accuracy": "train {:.1%}",
-    "test_accuracy": "test {:.1%}",
-    "validation_accuracy": "validation {:.1%}",
-    "refreshed_accuracy": "refreshed {:.1%}",
-    "examples_per_second": "{:,.0f} examples/s",
-    "gamma": "γ {0[0]:.3g} to {0[1]:.3g}",
-    "observed": "evidence {:.0%}",
-    "step_high": "step at most {:.2g}",
-}
-
-
-def _figures(row: dict[str, Any]) -> str:
-    if "gamma_min" in row:
-        row = {**row, "gamma": (row["gamma_min"], row["gamma_max"])}
-    shown = [form.format(row[name]) for name, form in _FORMATS.items() if name in row]
-    return ", ".join(shown)

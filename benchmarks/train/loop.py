@@ -6,17 +6,13 @@ its last checkpoint as if nothing had happened.
 """
 
 import collections
-import contextlib
 import dataclasses
 import importlib.metadata
 import math
-import os
 import pathlib
 import platform
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -29,9 +25,11 @@ from benchmarks.models import parameter_count
 from benchmarks.optimizers import arm
 from benchmarks.train.checkpoints import Checkpoints
 from benchmarks.train.config import Config
-from benchmarks.train.logs import Metrics, Reporter, check_tensorboard, read_metrics
-from benchmarks.train.run import Run, curvature_figures
+from benchmarks.train.logs import Metrics, check_tensorboard, read_metrics
+from benchmarks.train.progress import Reporter
+from benchmarks.train.run import Run, multiplier_figures
 from benchmarks.train.step import TrainState
+from benchmarks.train.stopping import Interrupted, stop_requests
 from benchmarks.workloads import workload
 from ctagd_optax.testbed.files import check_writable
 
@@ -85,10 +83,6 @@ class NonFiniteLossError(RuntimeError):
         )
 
 
-class Interrupted(KeyboardInterrupt):
-    """The run was asked to stop, and has been saved."""
-
-
 def train(
     config: Config,
     *,
@@ -104,7 +98,7 @@ def train(
       config: the run.
       resume: goes on with a run that was stopped; starts one where there is none.
       make_reporter: makes what tells a person how it goes, from the steps in an epoch
-        and the number of epochs.
+        and in the whole run.
 
     Returns:
       The summary, as written.
@@ -123,9 +117,9 @@ def train(
     _write_description(run, resume)
     checkpoints = Checkpoints(config.out / "checkpoints", config.keep)
     first = jax.process_index() == 0
-    report = make_reporter(run.steps_per_epoch, run.epochs) if first else Reporter()
+    report = make_reporter(run.steps_per_epoch, run.steps) if first else Reporter()
     try:
-        with _stop_requests() as stopping:
+        with stop_requests() as stopping:
             return _train(run, checkpoints, report, stopping)
     finally:
         report.close()
@@ -138,8 +132,7 @@ def _train(
     report: Reporter,
     stopping: Callable[[int], bool],
 ) -> dict[str, Any]:
-    config, steps = run.config, run.steps_per_epoch
-    total = min(run.epochs * steps, config.steps or run.epochs * steps)
+    config, steps, total = run.config, run.steps_per_epoch, run.steps
     every = config.checkpoint_every or steps
     notes = {"seconds": 0.0, "compile_seconds": 0.0, "wait_seconds": 0.0}
     saved = checkpoints.last()
@@ -167,6 +160,7 @@ def _train(
         writes=jax.process_index() == 0,
     )
     if first < total:
+        report.start(first)
         notes["compile_seconds"] += run.compile(state)
     elif first % steps:
         metrics.write({**run.measure(state), **_spent(notes)})
@@ -174,6 +168,7 @@ def _train(
     losses: collections.deque[jax.Array] = collections.deque()
     with prefetch(run.train_batch, range(first, total)) as batches:
         clock = _Clock(first, batches)
+        interval = _Interval(report.interval)
         for n, batch in enumerate(batches, first + 1):
             state, loss = run.step(state, batch)
             losses.append(loss)
@@ -181,10 +176,10 @@ def _train(
                 _check(run, state, checkpoints)
             stop = stopping(n)
             measures = n % steps == 0 or n == total
+            if not measures and interval.is_over():
+                rate = clock.steps_per_second(n) * run.batch_size
+                report.step(n, _running(state, n, steps, rate))
             if not (measures or stop or n % every == 0):
-                if clock.is_time_to_report(report.interval):
-                    rate = clock.steps_per_second(n) * run.batch_size
-                    report.step(n, _running(state, n, steps, rate))
                 continue
 
             _check(run, state, checkpoints)  # waits for the steps under way
@@ -199,6 +194,7 @@ def _train(
                 }
                 metrics.write(row)
                 report.epoch(row)
+                interval.restart()
             checkpoints.save(n, state, dict(notes))
             if stop and n < total:
                 checkpoints.wait()
@@ -231,23 +227,33 @@ class _Clock:
         self._step = step
         self._batches = batches
         self._waited = batches.waited
-        self._start = self._reported = time.perf_counter()
+        self._start = time.perf_counter()
 
     def steps_per_second(self, step: int) -> float:
         return (step - self._step) / (time.perf_counter() - self._start)
-
-    def is_time_to_report(self, interval: float) -> bool:
-        """True now and then, as a look at the state waits for the steps under way."""
-        now = time.perf_counter()
-        if now - self._reported < interval:
-            return False
-        self._reported = now
-        return True
 
     def stop(self, notes: dict[str, float]) -> None:
         """Adds the time to the run's."""
         notes["seconds"] += time.perf_counter() - self._start
         notes["wait_seconds"] += self._batches.waited - self._waited
+
+
+class _Interval:
+    """Tells when to report: now and then, as it waits for the steps under way."""
+
+    def __init__(self, seconds: float):
+        self._seconds = seconds
+        self.restart()
+
+    def restart(self) -> None:
+        self._start = time.perf_counter()
+
+    def is_over(self) -> bool:
+        """Whether it is over; if so, the next one starts."""
+        over = time.perf_counter() - self._start >= self._seconds
+        if over:
+            self.restart()
+        return over
 
 
 def _check(run: Run, state: TrainState, checkpoints: Checkpoints) -> None:
@@ -271,12 +277,11 @@ def _running(
 ) -> dict[str, Any]:
     """Figures within an epoch."""
     done = (step - 1) % steps_per_epoch + 1
-    shown = ("gamma_min", "gamma_max", "observed", "step_high")
     return {
         "train_loss": float(state.loss) / done,
         "train_accuracy": float(state.accuracy) / done,
         "examples_per_second": rate,
-        **{k: v for k, v in curvature_figures(state).items() if k in shown},
+        **multiplier_figures(state),
     }
 
 
@@ -391,42 +396,3 @@ def _write_description(run: Run, resume: bool) -> None:
             description["started_with"] = started
     if jax.process_index() == 0:
         write_json(path, description)
-
-
-@contextlib.contextmanager
-def _stop_requests() -> Iterator[Callable[[int], bool]]:
-    """A function that tells after a step whether to stop there.
-
-    The first Ctrl-C or SIGTERM asks for it, a second one ends the program at once. The
-    processes of a run agree on a step.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda step: False  # signals reach the main thread alone
-        return
-    requested = threading.Event()
-    together = jax.process_count() > 1
-    # Of several processes, JAX takes SIGTERM itself and finds a step for all of them.
-    signals = (signal.SIGINT,) if together else (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in signals}
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    def request(number: int, frame: Any) -> None:
-        del number, frame
-        requested.set()
-        restore()
-        if together:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    for number in signals:
-        signal.signal(number, request)
-    try:
-        yield (
-            multihost_utils.reached_preemption_sync_point
-            if together
-            else lambda step: requested.is_set()
-        )
-    finally:
-        restore()

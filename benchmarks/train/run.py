@@ -1,5 +1,6 @@
 """A run in its place: data, devices, compiled functions, figures."""
 
+import sys
 import time
 from typing import Any
 
@@ -85,6 +86,11 @@ class Run:
     def steps_per_epoch(self) -> int:
         """Optimizer steps in an epoch."""
         return self.pipeline.steps_per_epoch
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps in the whole run."""
+        return min(self.epochs * self.steps_per_epoch, self.config.steps or sys.maxsize)
 
     def tensors(self) -> list[str]:
         """The paths of the parameters, in the order of the state's vectors."""
@@ -182,18 +188,15 @@ class Run:
 def curvature_figures(
     state: TrainState, curvature_min: float | None = None
 ) -> dict[str, float]:
-    """CT-AGD's γ and trust figures, over the tensors; nothing for other optimizers."""
-
-    def is_ours(node: Any) -> bool:
-        return isinstance(node, ctagd_optax.CTAGDState)
-
-    if not any(map(is_ours, jax.tree.leaves(state.opt_state, is_leaf=is_ours))):
+    """The methods' figures over the tensors; nothing for other optimizers."""
+    if not _is_wrapped(state):
         return {}
     rows = ctagd_optax.curvature_report(state.opt_state, state.params)
     gammas = [row.gamma for row in rows]
     told = ("path", "shape", "gamma", "left_out")
     means = [name for name in rows[0]._fields if name not in told]
     figures = {
+        **multiplier_figures(state),
         "gamma_min": min(gammas),
         "gamma_median": float(np.median(gammas)),
         "gamma_max": max(gammas),
@@ -205,6 +208,24 @@ def curvature_figures(
         lowest = [gamma <= 1.001 * curvature_min for gamma in gammas]
         figures["gamma_at_min"] = float(np.mean(lowest))
     return figures
+
+
+def multiplier_figures(state: TrainState) -> dict[str, float]:
+    """What the last update was multiplied by; nothing for other optimizers."""
+    if not _is_wrapped(state):
+        return {}
+    multipliers = np.asarray(ctagd_optax.learning_rate_multiplier(state.opt_state))
+    return {
+        "multiplier_min": float(multipliers.min()),
+        "multiplier_max": float(multipliers.max()),
+    }
+
+
+def _is_wrapped(state: TrainState) -> bool:
+    def is_ours(node: Any) -> bool:
+        return isinstance(node, ctagd_optax.CTAGDState)
+
+    return any(map(is_ours, jax.tree.leaves(state.opt_state, is_leaf=is_ours)))
 
 
 def _path(path: tuple) -> str:

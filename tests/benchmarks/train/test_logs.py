@@ -1,26 +1,8 @@
-"""Metrics in files, and progress for people."""
-
-import io
+"""Metrics in files."""
 
 import pytest
-from rich.console import Console
 
 from benchmarks.train import logs
-
-ROW = {
-    "epoch": 2,
-    "step": 20,
-    "train_loss": 0.51234,
-    "test_accuracy": 0.8771,
-    "gamma_min": 0.01,
-    "gamma_max": 1.0,
-    "observed": 0.4,
-    "examples_per_second": 12345.6,
-}
-
-
-def console(terminal=False):
-    return Console(file=io.StringIO(), force_terminal=terminal, width=200)
 
 
 def test_rows_are_lines(tmp_path):
@@ -57,33 +39,6 @@ def test_a_file_that_is_not_metrics_is_refused(tmp_path):
     path.write_text('{"step": 1}\nhello\n')
     with pytest.raises(ValueError, match=r"m.jsonl, line 2 is not JSON"):
         logs.read_metrics(path)
-
-
-def test_plain_lines_without_a_terminal():
-    to = console()
-    report = logs.reporter(to, steps_per_epoch=10, epochs=3)
-    report.epoch(ROW)
-    report.step(15, ROW)
-    report.say("in [bold]folder[/x]")
-    report.close()
-    figures = "12,346 examples/s, γ 0.01 to 1, evidence 40%"
-    assert to.file.getvalue().splitlines() == [
-        f"epoch 2/3: loss 0.5123, test 87.7%, {figures}",
-        f"epoch 2/3, step 5/10: loss 0.5123, test 87.7%, {figures}",
-        "in [bold]folder[/x]",
-    ]
-
-
-def test_a_bar_on_a_terminal():
-    to = console(terminal=True)
-    report = logs.reporter(to, steps_per_epoch=10, epochs=3)
-    report.step(15, ROW)
-    report.epoch(ROW)
-    report.close()
-    shown = to.file.getvalue()
-    assert "5/10" in shown
-    assert "epoch 2/3" in shown
-    assert "evidence 40%" in shown
 
 
 def test_tensorboard_says_what_is_missing(monkeypatch):

@@ -25,8 +25,9 @@ from benchmarks import optimizers, workloads
 from benchmarks.train import devices, loop
 from benchmarks.train.checkpoints import Checkpoints
 from benchmarks.train.config import Config
-from benchmarks.train.logs import Reporter, read_metrics
+from benchmarks.train.logs import read_metrics
 from benchmarks.train.loop import train
+from benchmarks.train.progress import Reporter
 from benchmarks.train.run import Run, curvature_figures
 from tests.benchmarks import small
 
