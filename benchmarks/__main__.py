@@ -20,7 +20,7 @@ from benchmarks.pages import report
 from benchmarks.probes import corrections, estimators, overhead
 from benchmarks.study import experiments, recipes, sweeps, tuning
 from benchmarks.train import devices, loop, progress
-from benchmarks.train.config import Config
+from benchmarks.train.config import LOGS, Config
 from ctagd_optax.testbed.files import replacing
 
 
@@ -167,7 +167,14 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="spread parameters and optimizer state over the devices, too",
     )
-    add("--tensorboard", action="store_true", help="write TensorBoard's files, too")
+    add(
+        "--log",
+        nargs="+",
+        action="extend",
+        choices=LOGS,
+        default=["jsonl"],
+        help="where metrics go besides metrics.jsonl",
+    )
     add(
         "--distributed",
         action="store_true",
@@ -202,7 +209,7 @@ def _train(options: argparse.Namespace, console: Console) -> int:
             keep=options.keep,
             devices=options.devices,
             shard=options.shard,
-            tensorboard=options.tensorboard,
+            log=tuple(dict.fromkeys(options.log)),
             **_workload_options(options),
         )
         summary = loop.train(

@@ -3,6 +3,8 @@
 import dataclasses
 import pathlib
 
+LOGS = ("jsonl", "tensorboard", "wandb")
+
 
 @dataclasses.dataclass(frozen=True)
 class Config:
@@ -30,7 +32,8 @@ class Config:
       keep: checkpoints to keep.
       devices: devices to use; None is all.
       shard: also spreads parameters and optimizer state over the devices.
-      tensorboard: also writes TensorBoard's files.
+      log: where metrics go, of "jsonl", "tensorboard" and "wandb"; metrics.jsonl is
+        written whether it is named or not.
     """
 
     workload: str
@@ -51,7 +54,7 @@ class Config:
     keep: int = 2
     devices: int | None = None
     shard: bool = False
-    tensorboard: bool = False
+    log: tuple[str, ...] = ("jsonl",)
 
     def __post_init__(self) -> None:
         for name in (
@@ -81,5 +84,8 @@ class Config:
                     f"{name} must be one of {', '.join(known)}; got "
                     f"{getattr(self, name)!r}"
                 )
+        for name in self.log:
+            if name not in LOGS:
+                raise ValueError(f"log must be of {', '.join(LOGS)}; got {name!r}")
         if self.synthetic and self.part == "validation":
             raise ValueError("part must be test where the set is synthetic")

@@ -3,11 +3,24 @@
 import importlib.util
 import json
 import math
+import os
 import pathlib
-from collections.abc import Iterable
-from typing import Any
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
+from benchmarks.files import read_json, write_json
 from ctagd_optax.testbed.files import replacing
+
+
+class Log(Protocol):
+    """Where metrics also go."""
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Adds a row."""
+
+    def close(self) -> None:
+        """Writes what is left."""
 
 
 class Metrics:
@@ -16,7 +29,7 @@ class Metrics:
     Args:
       path: the file; lines are appended to it.
       rows: the rows to keep of a run that goes on; others in the file are dropped.
-      tensorboard: folder for TensorBoard's event files as well; None writes none.
+      logs: where rows also go.
       writes: whether this process is the one that writes.
 
     Attributes:
@@ -27,21 +40,16 @@ class Metrics:
         self,
         path: pathlib.Path,
         rows: Iterable[dict[str, Any]] = (),
-        tensorboard: pathlib.Path | None = None,
+        logs: Sequence[Log] = (),
         writes: bool = True,
     ):
         self.rows = list(rows)
         self._path = path
+        self._logs = logs
         self._writes = writes
-        self._board = None
         if writes:
             with replacing(path) as temporary:
                 temporary.write_text("".join(map(_line, self.rows)))
-            if tensorboard is not None:
-                from tensorboardX import SummaryWriter
-
-                last = self.rows[-1]["step"] if self.rows else 0
-                self._board = SummaryWriter(str(tensorboard), purge_step=last + 1)
 
     def write(self, row: dict[str, Any]) -> None:
         """Adds a row; it is in the file when this returns."""
@@ -49,16 +57,133 @@ class Metrics:
         if self._writes:
             with self._path.open("a") as file:
                 file.write(_line(row))
-        if self._board is not None:
-            for name, value in row.items():
-                if name not in ("epoch", "step"):
-                    self._board.add_scalar(name, value, row["step"])
-            self._board.flush()
+        for log in self._logs:
+            log.write(row)
 
     def close(self) -> None:
-        """Closes TensorBoard's file."""
-        if self._board is not None:
-            self._board.close()
+        """Closes the other logs."""
+        for log in self._logs:
+            log.close()
+
+
+class TensorBoard:
+    """TensorBoard's event files, in ``tensorboard/``.
+
+    Args:
+      out: folder of the run.
+      rows: the rows that it has already.
+    """
+
+    def __init__(self, out: pathlib.Path, rows: Sequence[dict[str, Any]]):
+        from tensorboardX import SummaryWriter
+
+        last = rows[-1]["step"] if rows else 0
+        self._writer = SummaryWriter(str(out / "tensorboard"), purge_step=last + 1)
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Adds a row."""
+        for name, value in _scalars(row).items():
+            self._writer.add_scalar(name, value, row["step"])
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._writer.close()
+
+
+class WandB:
+    """A run of Weights & Biases, whose files are in ``wandb/``.
+
+    It has every step once: ``wandb.json`` knows the run to go on with and its last
+    step. Online, wandb sends what it writes; with WANDB_MODE=offline nothing is sent.
+
+    Args:
+      out: folder of the run.
+      rows: the rows of the run so far; none starts a new one.
+      description: what the run is, for the page of its configuration.
+    """
+
+    def __init__(
+        self,
+        out: pathlib.Path,
+        rows: Sequence[dict[str, Any]],
+        description: dict[str, Any],
+    ):
+        import wandb
+
+        self._path = out / "wandb.json"
+        self._known = {"id": uuid.uuid4().hex[:8], "step": 0}
+        if rows and self._path.exists():
+            self._known = read_json(self._path, {"id", "step"}, "a run of wandb")
+        config = description["config"]
+        try:
+            self._run = wandb.init(
+                dir=out,
+                project=os.environ.get("WANDB_PROJECT", "ctagd-optax"),
+                name=f"{config['workload']} {config['optimizer']} {config['seed']}",
+                config=description,
+                id=self._known["id"],
+                resume="allow",
+                reinit="create_new",  # not the run that a program may have open
+                settings=wandb.Settings(console="off"),
+            )
+        except wandb.errors.UsageError as error:
+            raise ValueError(
+                f"log wandb: {error} With WANDB_MODE=offline it needs no account."
+            ) from error
+        for row in rows:  # of a start without this log
+            self.write(row)
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Adds a row if its step is new."""
+        if row["step"] > self._known["step"]:
+            self._run.log(_scalars(row), step=row["step"])
+            self._known["step"] = row["step"]
+            write_json(self._path, self._known)
+
+    def close(self) -> None:
+        """Waits until all is written, and sent."""
+        self._run.finish()
+
+
+# What a log needs; the extra that installs it has the log's name.
+_MODULES = {"tensorboard": "tensorboardX", "wandb": "wandb"}
+
+
+def check_logs(names: Iterable[str]) -> None:
+    """Raises an ImportError that says what to install, if something is missing."""
+    for name in names:
+        module = _MODULES.get(name)
+        if module is not None and importlib.util.find_spec(module) is None:
+            raise ImportError(
+                f"log {name} needs {module}: pip install 'ctagd-optax[{name}]'"
+            )
+
+
+def open_logs(
+    names: Iterable[str],
+    out: pathlib.Path,
+    rows: Sequence[dict[str, Any]],
+    description: dict[str, Any],
+) -> list[Log]:
+    """The logs beside ``metrics.jsonl``.
+
+    Args:
+      names: which, of ``benchmarks.train.config.LOGS``.
+      out: folder of the run.
+      rows: the rows of a run that goes on.
+      description: what the run is.
+    """
+    logs: list[Log] = []
+    if "tensorboard" in names:
+        logs.append(TensorBoard(out, rows))
+    if "wandb" in names:
+        logs.append(WandB(out, rows, description))
+    return logs
+
+
+def _scalars(row: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in row.items() if k != "step" and v is not None}
 
 
 def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
@@ -83,12 +208,3 @@ def _line(row: dict[str, Any]) -> str:
         for name, value in row.items()
     }
     return json.dumps(values) + "\n"
-
-
-def check_tensorboard() -> None:
-    """Raises an ImportError that says what to install, if it is missing."""
-    if importlib.util.find_spec("tensorboardX") is None:
-        raise ImportError(
-            "TensorBoard's files need tensorboardX: "
-            "pip install 'ctagd-optax[tensorboard]'"
-        )

@@ -6,6 +6,7 @@ its last checkpoint as if nothing had happened.
 """
 
 import collections
+import contextlib
 import dataclasses
 import importlib.metadata
 import math
@@ -25,7 +26,7 @@ from benchmarks.models import parameter_count
 from benchmarks.optimizers import arm
 from benchmarks.train.checkpoints import Checkpoints
 from benchmarks.train.config import Config
-from benchmarks.train.logs import Metrics, check_tensorboard, read_metrics
+from benchmarks.train.logs import Metrics, check_logs, open_logs, read_metrics
 from benchmarks.train.progress import Reporter
 from benchmarks.train.run import Run, multiplier_figures
 from benchmarks.train.step import TrainState
@@ -59,7 +60,7 @@ _FREE = (
     "keep",
     "devices",
     "shard",
-    "tensorboard",
+    "log",
 )
 
 
@@ -109,8 +110,7 @@ def train(
       Interrupted: by Ctrl-C or SIGTERM, after a checkpoint.
     """
     _check_folder(config, resume)
-    if config.tensorboard:
-        check_tensorboard()
+    check_logs(config.log)
     if jax.process_count() > 1:  # nobody writes before all have looked
         multihost_utils.sync_global_devices("folder")
     run = Run(config)
@@ -118,12 +118,11 @@ def train(
     checkpoints = Checkpoints(config.out / "checkpoints", config.keep)
     first = jax.process_index() == 0
     report = make_reporter(run.steps_per_epoch, run.steps) if first else Reporter()
-    try:
-        with stop_requests() as stopping:
-            return _train(run, checkpoints, report, stopping)
-    finally:
-        report.close()
-        checkpoints.close()
+    with contextlib.ExitStack() as stack:
+        stack.callback(checkpoints.close)
+        stack.callback(report.close)
+        stopping = stack.enter_context(stop_requests())
+        return _train(run, checkpoints, report, stopping, stack)
 
 
 def _train(
@@ -131,6 +130,7 @@ def _train(
     checkpoints: Checkpoints,
     report: Reporter,
     stopping: Callable[[int], bool],
+    stack: contextlib.ExitStack,
 ) -> dict[str, Any]:
     config, steps, total = run.config, run.steps_per_epoch, run.steps
     every = config.checkpoint_every or steps
@@ -153,11 +153,10 @@ def _train(
         for row in read_metrics(path)
         if row["step"] <= first and row["step"] % steps == 0
     ]
-    metrics = Metrics(
-        path,
-        rows,
-        config.out / "tensorboard" if config.tensorboard else None,
-        writes=jax.process_index() == 0,
+    writes = jax.process_index() == 0
+    logs = open_logs(config.log, config.out, rows, describe(run)) if writes else []
+    metrics = stack.enter_context(
+        contextlib.closing(Metrics(path, rows, logs, writes=writes))
     )
     if first < total:
         report.start(first)
@@ -203,7 +202,6 @@ def _train(
                     "--resume goes on"
                 )
             clock = _Clock(n, batches)
-    metrics.close()
     checkpoints.wait()
     summary = summarize(run, metrics.rows)
     if jax.process_index() == 0:

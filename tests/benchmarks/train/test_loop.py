@@ -30,6 +30,7 @@ from benchmarks.train.loop import train
 from benchmarks.train.progress import Reporter
 from benchmarks.train.run import Run, curvature_figures
 from tests.benchmarks import small
+from tests.benchmarks.train.test_logs import wandb_steps
 
 pytestmark = pytest.mark.usefixtures("default_jax")
 
@@ -507,6 +508,7 @@ def test_a_workload_that_has_changed_is_not_continued(whole_run, monkeypatch):
         ({"epochs": 0}, "epochs must be at least 1, got 0"),
         ({"seed": -1}, "seed must be at least 0, got -1"),
         ({"dtype": "float16"}, "dtype must be one of float32, bfloat16; got 'float16'"),
+        ({"log": ("csv",)}, "log must be of jsonl, tensorboard, wandb; got 'csv'"),
         ({"part": "train"}, "part must be one of test, validation; got 'train'"),
         (
             {"optimizer": "sophia", "accumulate": 2},
@@ -544,9 +546,29 @@ def test_one_batch_an_epoch(tmp_path, options):
 
 
 def test_tensorboard_files(tmp_path):
-    train(config(tmp_path, optimizer="sgd", devices=1, epochs=1, tensorboard=True))
+    options = {"optimizer": "sgd", "devices": 1}
+    train(config(tmp_path, epochs=1, log=("tensorboard",), **options))
     [events] = (tmp_path / "tensorboard").iterdir()
     assert b"test_accuracy" in events.read_bytes()
+    # Runs of earlier versions have an option for it, and go on as others do.
+    path = tmp_path / "config.json"
+    described = json.loads(path.read_text())
+    del described["config"]["log"]
+    described["config"]["tensorboard"] = True
+    path.write_text(json.dumps(described))
+    train(config(tmp_path, epochs=2, **options), resume=True)
+    assert json.loads(path.read_text())["config"]["log"] == ["jsonl"]
+
+
+def test_a_run_with_wandb_offline(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_CACHE_DIR", str(tmp_path / "cache"))
+    options = {"optimizer": "sgd", "devices": 1}
+    train(config(tmp_path, epochs=1, **options))
+    train(config(tmp_path, epochs=2, log=("wandb",), **options), resume=True)
+    # The epoch before it was asked for is there, too.
+    assert wandb_steps(tmp_path) == [[STEPS, 2 * STEPS]]
 
 
 def test_every_option_is_saved(whole_run):
