@@ -86,9 +86,10 @@ def _add_workload(parser: argparse.ArgumentParser) -> None:
     add(
         "--refresh-batch-stats",
         type=int,
-        default=0,
+        default=Config.refresh_batch_stats,
         metavar="N",
-        help="evaluate also with BatchNorm statistics of N training batches",
+        help="training batches from which BatchNorm statistics are taken anew after a "
+        "correction; 0 leaves them (%(default)s)",
     )
 
 

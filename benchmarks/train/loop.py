@@ -185,6 +185,8 @@ def _train(
             losses.clear()
             rate = clock.steps_per_second(n) * run.batch_size
             clock.stop(notes)
+            if n % steps == 0:
+                state = run.refreshed(state)
             if measures:
                 row = {
                     **run.measure(state),
@@ -321,6 +323,7 @@ def describe(run: Run) -> dict[str, Any]:
         "batch_size": run.batch_size,
         "epochs": run.epochs,
         "steps_per_epoch": run.steps_per_epoch,
+        "refresh_batch_stats": run.refresh_batches,
         "parameters": parameter_count(run.abstract.params),
         "versions": {
             "python": platform.python_version(),
@@ -363,6 +366,8 @@ def check_same_run(config: Config) -> None:
     earlier = {**description["config"], "batch_size": description["batch_size"]}
     size = config.batch_size or workload(config.workload).batch_size
     now = {**vars(config), "batch_size": size}
+    if "refresh_batch_stats" not in description:  # an earlier version refreshed nothing
+        del now["refresh_batch_stats"]
     for name, new in now.items():
         old = earlier.get(name)
         if old != new and name not in _FREE:
@@ -382,8 +387,13 @@ def _write_description(run: Run, resume: bool) -> None:
     path = run.config.out / "config.json"
     description = describe(run)
     if resume and path.exists():
-        earlier = _read_description(path)
-        for name in ("workload", "steps_per_epoch", "parameters"):
+        earlier = {"refresh_batch_stats": 0, **_read_description(path)}
+        for name in (
+            "workload",
+            "steps_per_epoch",
+            "parameters",
+            "refresh_batch_stats",
+        ):
             if earlier[name] != description[name]:
                 raise ValueError(
                     f"{name} was {earlier[name]!r} when the run in {run.config.out} "

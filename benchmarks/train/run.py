@@ -23,6 +23,10 @@ class Run:
 
     Args:
       config: the run.
+
+    Attributes:
+      refresh_batches: training batches from which BatchNorm statistics are taken anew
+        at the end of an epoch; 0 where there is no correction, or no BatchNorm.
     """
 
     def __init__(self, config: Config):
@@ -71,7 +75,16 @@ class Run:
         self.placement = devices.placement(self.mesh, self.abstract, config.shard)
         self._step = None
         self._evaluate = jax.jit(self.functions.evaluate)
-        self._statistics = jax.jit(self.functions.statistics)
+        self._statistics = jax.jit(
+            self.functions.statistics, out_shardings=self.placement.batch_stats
+        )
+        corrects = self.arm.options.get("correction_rate", 0) > 0
+        is_normed = bool(jax.tree.leaves(self.abstract.batch_stats))
+        self.refresh_batches = (
+            min(config.refresh_batch_stats, self.steps_per_epoch)
+            if corrects and is_normed
+            else 0
+        )
 
     def _check_batch(self) -> None:
         parts = self.config.accumulate * self.mesh.devices.size
@@ -146,21 +159,26 @@ class Run:
         loss, accuracy, weight = np.asarray(total, np.float64)
         return loss / weight, accuracy / weight
 
-    def refreshed(self, state: TrainState, batches: int) -> nnx.State:
-        """BatchNorm statistics of the weights to evaluate, over training batches."""
-        epoch = (int(state.step) - 1) // self.steps_per_epoch
+    def refreshed(self, state: TrainState) -> TrainState:
+        """The state with BatchNorm statistics of the weights to evaluate.
+
+        They are means over training batches of the epoch that has just ended. A
+        correction moves the weights at once, and the running statistics are of weights
+        before it. Training does not read them: its next steps are the same.
+        """
+        if not self.refresh_batches:
+            return state
+        start = int(state.step) - self.steps_per_epoch
         mean = None
-        for n in range(batches):
-            batch = self.train_batch(
-                epoch * self.steps_per_epoch + n % self.steps_per_epoch
-            )
+        for n in range(self.refresh_batches):
+            batch = self.train_batch(start + n)
             found = self._statistics(state, batch, self.constants)
             mean = (
                 found
                 if mean is None
                 else jax.tree.map(lambda m, x, n=n: m + (x - m) / (n + 1), mean, found)
             )
-        return mean
+        return state._replace(batch_stats=mean)
 
     def measure(self, state: TrainState) -> dict[str, Any]:
         """The figures of the epoch so far."""
@@ -176,11 +194,6 @@ class Run:
             f"{part}_loss": loss,
             f"{part}_accuracy": accuracy,
         }
-        if self.config.refresh_batch_stats and jax.tree.leaves(state.batch_stats):
-            stats = self.refreshed(state, self.config.refresh_batch_stats)
-            row["refreshed_loss"], row["refreshed_accuracy"] = self.evaluate(
-                state, stats
-            )
         lowest = self.arm.options.get("curvature_min")
         return {**row, **curvature_figures(state, lowest)}
 
