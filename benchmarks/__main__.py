@@ -19,8 +19,8 @@ from benchmarks.files import read_json
 from benchmarks.pages import report
 from benchmarks.probes import corrections, estimators, overhead
 from benchmarks.study import ablate, compare, manifests, recipes, sweep, tune
-from benchmarks.train import devices, logs, loop
-from benchmarks.train.config import Config
+from benchmarks.train import devices, loop, progress
+from benchmarks.train.config import LOGS, Config
 from ctagd_optax.testbed.files import replacing
 
 
@@ -82,9 +82,10 @@ def _add_workload(parser: argparse.ArgumentParser) -> None:
     add(
         "--refresh-batch-stats",
         type=int,
-        default=0,
+        default=Config.refresh_batch_stats,
         metavar="N",
-        help="evaluate also with BatchNorm statistics of N training batches",
+        help="training batches from which BatchNorm statistics are taken anew after a "
+        "correction; 0 leaves them (%(default)s)",
     )
 
 
@@ -173,7 +174,14 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="spread parameters and optimizer state over the devices, too",
     )
-    add("--tensorboard", action="store_true", help="write TensorBoard's files, too")
+    add(
+        "--log",
+        nargs="+",
+        action="extend",
+        choices=LOGS,
+        default=["jsonl"],
+        help="where metrics go besides metrics.jsonl",
+    )
     add(
         "--distributed",
         action="store_true",
@@ -208,13 +216,13 @@ def _train(options: argparse.Namespace, console: Console) -> int:
             keep=options.keep,
             devices=options.devices,
             shard=options.shard,
-            tensorboard=options.tensorboard,
+            log=tuple(dict.fromkeys(options.log)),
             **_workload_options(options),
         )
         summary = loop.train(
             config,
             resume=options.resume,
-            make_reporter=lambda *sizes: logs.reporter(console, *sizes),
+            make_reporter=lambda *sizes: progress.reporter(console, *sizes),
         )
     if jax.process_index() == 0:
         table = Table(title=f"{work.name}, {name}", show_header=False)

@@ -1,22 +1,26 @@
-"""What a run says: metrics in files, and progress for people."""
+"""The metrics of a run, in files."""
 
 import importlib.util
 import json
 import math
+import os
 import pathlib
-from collections.abc import Iterable
-from typing import Any
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
-
+from benchmarks.files import read_json, write_json
 from ctagd_optax.testbed.files import replacing
+
+
+class Log(Protocol):
+    """Where metrics also go."""
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Adds a row."""
+
+    def close(self) -> None:
+        """Writes what is left."""
 
 
 class Metrics:
@@ -25,7 +29,7 @@ class Metrics:
     Args:
       path: the file; lines are appended to it.
       rows: the rows to keep of a run that goes on; others in the file are dropped.
-      tensorboard: folder for TensorBoard's event files as well; None writes none.
+      logs: where rows also go.
       writes: whether this process is the one that writes.
 
     Attributes:
@@ -36,21 +40,16 @@ class Metrics:
         self,
         path: pathlib.Path,
         rows: Iterable[dict[str, Any]] = (),
-        tensorboard: pathlib.Path | None = None,
+        logs: Sequence[Log] = (),
         writes: bool = True,
     ):
         self.rows = list(rows)
         self._path = path
+        self._logs = logs
         self._writes = writes
-        self._board = None
         if writes:
             with replacing(path) as temporary:
                 temporary.write_text("".join(map(_line, self.rows)))
-            if tensorboard is not None:
-                from tensorboardX import SummaryWriter
-
-                last = self.rows[-1]["step"] if self.rows else 0
-                self._board = SummaryWriter(str(tensorboard), purge_step=last + 1)
 
     def write(self, row: dict[str, Any]) -> None:
         """Adds a row; it is in the file when this returns."""
@@ -58,16 +57,133 @@ class Metrics:
         if self._writes:
             with self._path.open("a") as file:
                 file.write(_line(row))
-        if self._board is not None:
-            for name, value in row.items():
-                if name not in ("epoch", "step"):
-                    self._board.add_scalar(name, value, row["step"])
-            self._board.flush()
+        for log in self._logs:
+            log.write(row)
 
     def close(self) -> None:
-        """Closes TensorBoard's file."""
-        if self._board is not None:
-            self._board.close()
+        """Closes the other logs."""
+        for log in self._logs:
+            log.close()
+
+
+class TensorBoard:
+    """TensorBoard's event files, in ``tensorboard/``.
+
+    Args:
+      out: folder of the run.
+      rows: the rows that it has already.
+    """
+
+    def __init__(self, out: pathlib.Path, rows: Sequence[dict[str, Any]]):
+        from tensorboardX import SummaryWriter
+
+        last = rows[-1]["step"] if rows else 0
+        self._writer = SummaryWriter(str(out / "tensorboard"), purge_step=last + 1)
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Adds a row."""
+        for name, value in _scalars(row).items():
+            self._writer.add_scalar(name, value, row["step"])
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._writer.close()
+
+
+class WandB:
+    """A run of Weights & Biases, whose files are in ``wandb/``.
+
+    It has every step once: ``wandb.json`` knows the run to go on with and its last
+    step. Online, wandb sends what it writes; with WANDB_MODE=offline nothing is sent.
+
+    Args:
+      out: folder of the run.
+      rows: the rows of the run so far; none starts a new one.
+      description: what the run is, for the page of its configuration.
+    """
+
+    def __init__(
+        self,
+        out: pathlib.Path,
+        rows: Sequence[dict[str, Any]],
+        description: dict[str, Any],
+    ):
+        import wandb
+
+        self._path = out / "wandb.json"
+        self._known = {"id": uuid.uuid4().hex[:8], "step": 0}
+        if rows and self._path.exists():
+            self._known = read_json(self._path, {"id", "step"}, "a run of wandb")
+        config = description["config"]
+        try:
+            self._run = wandb.init(
+                dir=out,
+                project=os.environ.get("WANDB_PROJECT", "ctagd-optax"),
+                name=f"{config['workload']} {config['optimizer']} {config['seed']}",
+                config=description,
+                id=self._known["id"],
+                resume="allow",
+                reinit="create_new",  # not the run that a program may have open
+                settings=wandb.Settings(console="off"),
+            )
+        except wandb.errors.UsageError as error:
+            raise ValueError(
+                f"log wandb: {error} With WANDB_MODE=offline it needs no account."
+            ) from error
+        for row in rows:  # of a start without this log
+            self.write(row)
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Adds a row if its step is new."""
+        if row["step"] > self._known["step"]:
+            self._run.log(_scalars(row), step=row["step"])
+            self._known["step"] = row["step"]
+            write_json(self._path, self._known)
+
+    def close(self) -> None:
+        """Waits until all is written, and sent."""
+        self._run.finish()
+
+
+# What a log needs; the extra that installs it has the log's name.
+_MODULES = {"tensorboard": "tensorboardX", "wandb": "wandb"}
+
+
+def check_logs(names: Iterable[str]) -> None:
+    """Raises an ImportError that says what to install, if something is missing."""
+    for name in names:
+        module = _MODULES.get(name)
+        if module is not None and importlib.util.find_spec(module) is None:
+            raise ImportError(
+                f"log {name} needs {module}: pip install 'ctagd-optax[{name}]'"
+            )
+
+
+def open_logs(
+    names: Iterable[str],
+    out: pathlib.Path,
+    rows: Sequence[dict[str, Any]],
+    description: dict[str, Any],
+) -> list[Log]:
+    """The logs beside ``metrics.jsonl``.
+
+    Args:
+      names: which, of ``benchmarks.train.config.LOGS``.
+      out: folder of the run.
+      rows: the rows of a run that goes on.
+      description: what the run is.
+    """
+    logs: list[Log] = []
+    if "tensorboard" in names:
+        logs.append(TensorBoard(out, rows))
+    if "wandb" in names:
+        logs.append(WandB(out, rows, description))
+    return logs
+
+
+def _scalars(row: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in row.items() if k != "step" and v is not None}
 
 
 def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
@@ -92,120 +208,3 @@ def _line(row: dict[str, Any]) -> str:
         for name, value in row.items()
     }
     return json.dumps(values) + "\n"
-
-
-def check_tensorboard() -> None:
-    """Raises an ImportError that says what to install, if it is missing."""
-    if importlib.util.find_spec("tensorboardX") is None:
-        raise ImportError(
-            "TensorBoard's files need tensorboardX: "
-            "pip install 'ctagd-optax[tensorboard]'"
-        )
-
-
-class Reporter:
-    """Tells a person how a run goes; this one says nothing.
-
-    Attributes:
-      interval: seconds between two calls of ``step``.
-    """
-
-    interval = math.inf
-
-    def step(self, step: int, figures: dict[str, Any]) -> None:
-        """Called now and then during an epoch."""
-
-    def epoch(self, row: dict[str, Any]) -> None:
-        """Called at the end of an epoch, with its metrics."""
-
-    def say(self, text: str) -> None:
-        """One line."""
-
-    def close(self) -> None:
-        """Called at the end of the run."""
-
-
-class Lines(Reporter):
-    """Plain lines, for a log: one an epoch, and one now and then in a long one."""
-
-    interval = 30.0
-
-    def __init__(self, console: Console, steps_per_epoch: int, epochs: int):
-        self._console = console
-        self._steps_per_epoch = steps_per_epoch
-        self._epochs = epochs
-
-    def step(self, step: int, figures: dict[str, Any]) -> None:
-        """A line."""
-        epoch, t = divmod(step - 1, self._steps_per_epoch)
-        self.say(
-            f"epoch {epoch + 1}/{self._epochs}, step {t + 1}/{self._steps_per_epoch}: "
-            + _figures(figures)
-        )
-
-    def epoch(self, row: dict[str, Any]) -> None:
-        """A line with the epoch's figures."""
-        self.say(f"epoch {row['epoch']}/{self._epochs}: {_figures(row)}")
-
-    def say(self, text: str) -> None:
-        """A line."""
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-class Bar(Lines):
-    """A bar for the epoch's steps under the lines of the epochs before it."""
-
-    interval = 0.5
-
-    def __init__(self, console: Console, steps_per_epoch: int, epochs: int):
-        super().__init__(console, steps_per_epoch, epochs)
-        self._progress = Progress(
-            TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[figures]}"),
-            console=console,
-            transient=True,
-        )
-        self._task = self._progress.add_task(
-            "", total=steps_per_epoch, epoch=1, epochs=epochs, figures=""
-        )
-        self._progress.start()
-
-    def step(self, step: int, figures: dict[str, Any]) -> None:
-        """Moves the bar."""
-        epoch, t = divmod(step - 1, self._steps_per_epoch)
-        self._progress.update(
-            self._task, completed=t + 1, epoch=epoch + 1, figures=_figures(figures)
-        )
-
-    def close(self) -> None:
-        """Takes the bar away."""
-        self._progress.stop()
-
-
-def reporter(console: Console, steps_per_epoch: int, epochs: int) -> Reporter:
-    """A bar on a terminal, plain lines elsewhere."""
-    kind = Bar if console.is_terminal else Lines
-    return kind(console, steps_per_epoch, epochs)
-
-
-_FORMATS = {
-    "train_loss": "loss {:.4g}",
-    "train_accuracy": "train {:.1%}",
-    "test_accuracy": "test {:.1%}",
-    "validation_accuracy": "validation {:.1%}",
-    "refreshed_accuracy": "refreshed {:.1%}",
-    "examples_per_second": "{:,.0f} examples/s",
-    "gamma": "γ {0[0]:.3g} to {0[1]:.3g}",
-    "observed": "evidence {:.0%}",
-    "step_high": "step at most {:.2g}",
-}
-
-
-def _figures(row: dict[str, Any]) -> str:
-    if "gamma_min" in row:
-        row = {**row, "gamma": (row["gamma_min"], row["gamma_max"])}
-    shown = [form.format(row[name]) for name, form in _FORMATS.items() if name in row]
-    return ", ".join(shown)

@@ -10,13 +10,10 @@ import contextlib
 import dataclasses
 import importlib.metadata
 import math
-import os
 import pathlib
 import platform
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -29,9 +26,11 @@ from benchmarks.models import parameter_count
 from benchmarks.specs import arm
 from benchmarks.train.checkpoints import Checkpoints
 from benchmarks.train.config import Config
-from benchmarks.train.logs import Metrics, Reporter, check_tensorboard, read_metrics
-from benchmarks.train.run import Run, curvature_figures
+from benchmarks.train.logs import Metrics, check_logs, open_logs, read_metrics
+from benchmarks.train.progress import Reporter
+from benchmarks.train.run import Run, multiplier_figures
 from benchmarks.train.step import TrainState
+from benchmarks.train.stopping import Interrupted, stop_requests
 from benchmarks.workloads import workload
 from ctagd_optax.testbed.files import check_writable
 
@@ -61,7 +60,7 @@ _FREE = (
     "keep",
     "devices",
     "shard",
-    "tensorboard",
+    "log",
 )
 
 
@@ -85,10 +84,6 @@ class NonFiniteLossError(RuntimeError):
         )
 
 
-class Interrupted(KeyboardInterrupt):
-    """The run was asked to stop, and has been saved."""
-
-
 def train(
     config: Config,
     *,
@@ -104,7 +99,7 @@ def train(
       config: the run.
       resume: goes on with a run that was stopped; starts one where there is none.
       make_reporter: makes what tells a person how it goes, from the steps in an epoch
-        and the number of epochs.
+        and in the whole run.
 
     Returns:
       The summary, as written.
@@ -115,21 +110,19 @@ def train(
       Interrupted: by Ctrl-C or SIGTERM, after a checkpoint.
     """
     _check_folder(config, resume)
-    if config.tensorboard:
-        check_tensorboard()
+    check_logs(config.log)
     if jax.process_count() > 1:  # nobody writes before all have looked
         multihost_utils.sync_global_devices("folder")
     run = Run(config)
     _write_description(run, resume)
     checkpoints = Checkpoints(config.out / "checkpoints", config.keep)
     first = jax.process_index() == 0
-    report = make_reporter(run.steps_per_epoch, run.epochs) if first else Reporter()
-    try:
-        with _stop_requests() as stopping:
-            return _train(run, checkpoints, report, stopping)
-    finally:
-        report.close()
-        checkpoints.close()
+    report = make_reporter(run.steps_per_epoch, run.steps) if first else Reporter()
+    with contextlib.ExitStack() as stack:
+        stack.callback(checkpoints.close)
+        stack.callback(report.close)
+        stopping = stack.enter_context(stop_requests())
+        return _train(run, checkpoints, report, stopping, stack)
 
 
 def _train(
@@ -137,9 +130,9 @@ def _train(
     checkpoints: Checkpoints,
     report: Reporter,
     stopping: Callable[[int], bool],
+    stack: contextlib.ExitStack,
 ) -> dict[str, Any]:
-    config, steps = run.config, run.steps_per_epoch
-    total = min(run.epochs * steps, config.steps or run.epochs * steps)
+    config, steps, total = run.config, run.steps_per_epoch, run.steps
     every = config.checkpoint_every or steps
     notes = {"seconds": 0.0, "compile_seconds": 0.0, "wait_seconds": 0.0}
     saved = checkpoints.last()
@@ -160,13 +153,13 @@ def _train(
         for row in read_metrics(path)
         if row["step"] <= first and row["step"] % steps == 0
     ]
-    metrics = Metrics(
-        path,
-        rows,
-        config.out / "tensorboard" if config.tensorboard else None,
-        writes=jax.process_index() == 0,
+    writes = jax.process_index() == 0
+    logs = open_logs(config.log, config.out, rows, describe(run)) if writes else []
+    metrics = stack.enter_context(
+        contextlib.closing(Metrics(path, rows, logs, writes=writes))
     )
     if first < total:
+        report.start(first)
         notes["compile_seconds"] += run.compile(state)
     elif first % steps:
         metrics.write({**run.measure(state), **_spent(notes)})
@@ -174,6 +167,7 @@ def _train(
     losses: collections.deque[jax.Array] = collections.deque()
     with prefetch(run.train_batch, range(first, total)) as batches:
         clock = _Clock(first, batches)
+        interval = _Interval(report.interval)
         for n, batch in enumerate(batches, first + 1):
             state, loss = run.step(state, batch)
             losses.append(loss)
@@ -181,16 +175,18 @@ def _train(
                 _check(run, state, checkpoints)
             stop = stopping(n)
             measures = n % steps == 0 or n == total
+            if not measures and interval.is_over():
+                rate = clock.steps_per_second(n) * run.batch_size
+                report.step(n, _running(state, n, steps, rate))
             if not (measures or stop or n % every == 0):
-                if clock.is_time_to_report(report.interval):
-                    rate = clock.steps_per_second(n) * run.batch_size
-                    report.step(n, _running(state, n, steps, rate))
                 continue
 
             _check(run, state, checkpoints)  # waits for the steps under way
             losses.clear()
             rate = clock.steps_per_second(n) * run.batch_size
             clock.stop(notes)
+            if n % steps == 0:
+                state = run.refreshed(state)
             if measures:
                 row = {
                     **run.measure(state),
@@ -199,6 +195,7 @@ def _train(
                 }
                 metrics.write(row)
                 report.epoch(row)
+                interval.restart()
             checkpoints.save(n, state, dict(notes))
             if stop and n < total:
                 checkpoints.wait()
@@ -207,7 +204,6 @@ def _train(
                     "--resume goes on"
                 )
             clock = _Clock(n, batches)
-    metrics.close()
     checkpoints.wait()
     summary = summarize(run, metrics.rows)
     if jax.process_index() == 0:
@@ -231,23 +227,33 @@ class _Clock:
         self._step = step
         self._batches = batches
         self._waited = batches.waited
-        self._start = self._reported = time.perf_counter()
+        self._start = time.perf_counter()
 
     def steps_per_second(self, step: int) -> float:
         return (step - self._step) / (time.perf_counter() - self._start)
-
-    def is_time_to_report(self, interval: float) -> bool:
-        """True now and then, as a look at the state waits for the steps under way."""
-        now = time.perf_counter()
-        if now - self._reported < interval:
-            return False
-        self._reported = now
-        return True
 
     def stop(self, notes: dict[str, float]) -> None:
         """Adds the time to the run's."""
         notes["seconds"] += time.perf_counter() - self._start
         notes["wait_seconds"] += self._batches.waited - self._waited
+
+
+class _Interval:
+    """Tells when to report: now and then, as it waits for the steps under way."""
+
+    def __init__(self, seconds: float):
+        self._seconds = seconds
+        self.restart()
+
+    def restart(self) -> None:
+        self._start = time.perf_counter()
+
+    def is_over(self) -> bool:
+        """Whether it is over; if so, the next one starts."""
+        over = time.perf_counter() - self._start >= self._seconds
+        if over:
+            self.restart()
+        return over
 
 
 def _check(run: Run, state: TrainState, checkpoints: Checkpoints) -> None:
@@ -271,12 +277,11 @@ def _running(
 ) -> dict[str, Any]:
     """Figures within an epoch."""
     done = (step - 1) % steps_per_epoch + 1
-    shown = ("gamma_min", "gamma_max", "observed", "step_high")
     return {
         "train_loss": float(state.loss) / done,
         "train_accuracy": float(state.accuracy) / done,
         "examples_per_second": rate,
-        **{k: v for k, v in curvature_figures(state).items() if k in shown},
+        **multiplier_figures(state),
     }
 
 
@@ -318,6 +323,7 @@ def describe(run: Run) -> dict[str, Any]:
         "batch_size": run.batch_size,
         "epochs": run.epochs,
         "steps_per_epoch": run.steps_per_epoch,
+        "refresh_batch_stats": run.refresh_batches,
         "parameters": parameter_count(run.abstract.params),
         "made_by": made_by(),
         "versions": {
@@ -368,6 +374,8 @@ def check_same_run(config: Config) -> None:
     earlier = {**description["config"], "batch_size": description["batch_size"]}
     size = config.batch_size or workload(config.workload).batch_size
     now = {**vars(config), "batch_size": size}
+    if "refresh_batch_stats" not in description:  # an earlier version refreshed nothing
+        del now["refresh_batch_stats"]
     for name, new in now.items():
         old = earlier.get(name)
         if old != new and name not in _FREE:
@@ -387,8 +395,13 @@ def _write_description(run: Run, resume: bool) -> None:
     path = run.config.out / "config.json"
     description = describe(run)
     if resume and path.exists():
-        earlier = _read_description(path)
-        for name in ("workload", "steps_per_epoch", "parameters"):
+        earlier = {"refresh_batch_stats": 0, **_read_description(path)}
+        for name in (
+            "workload",
+            "steps_per_epoch",
+            "parameters",
+            "refresh_batch_stats",
+        ):
             if earlier[name] != description[name]:
                 raise ValueError(
                     f"{name} was {earlier[name]!r} when the run in {run.config.out} "
@@ -399,42 +412,3 @@ def _write_description(run: Run, resume: bool) -> None:
             description["started_with"] = started
     if jax.process_index() == 0:
         write_json(path, description)
-
-
-@contextlib.contextmanager
-def _stop_requests() -> Iterator[Callable[[int], bool]]:
-    """A function that tells after a step whether to stop there.
-
-    The first Ctrl-C or SIGTERM asks for it, a second one ends the program at once. The
-    processes of a run agree on a step.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda step: False  # signals reach the main thread alone
-        return
-    requested = threading.Event()
-    together = jax.process_count() > 1
-    # Of several processes, JAX takes SIGTERM itself and finds a step for all of them.
-    signals = (signal.SIGINT,) if together else (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in signals}
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    def request(number: int, frame: Any) -> None:
-        del number, frame
-        requested.set()
-        restore()
-        if together:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    for number in signals:
-        signal.signal(number, request)
-    try:
-        yield (
-            multihost_utils.reached_preemption_sync_point
-            if together
-            else lambda step: requested.is_set()
-        )
-    finally:
-        restore()

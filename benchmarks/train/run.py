@@ -1,5 +1,6 @@
 """A run in its place: data, devices, compiled functions, figures."""
 
+import sys
 import time
 from typing import Any
 
@@ -22,6 +23,10 @@ class Run:
 
     Args:
       config: the run.
+
+    Attributes:
+      refresh_batches: training batches from which BatchNorm statistics are taken anew
+        at the end of an epoch; 0 where there is no correction, or no BatchNorm.
     """
 
     def __init__(self, config: Config):
@@ -71,7 +76,16 @@ class Run:
         self.placement = devices.placement(self.mesh, self.abstract, config.shard)
         self._step = None
         self._evaluate = jax.jit(self.functions.evaluate)
-        self._statistics = jax.jit(self.functions.statistics)
+        self._statistics = jax.jit(
+            self.functions.statistics, out_shardings=self.placement.batch_stats
+        )
+        corrects = self.arm.options.get("correction_rate", 0) > 0
+        is_normed = bool(jax.tree.leaves(self.abstract.batch_stats))
+        self.refresh_batches = (
+            min(config.refresh_batch_stats, self.steps_per_epoch)
+            if corrects and is_normed
+            else 0
+        )
 
     def _check_batch(self) -> None:
         parts = self.config.accumulate * self.mesh.devices.size
@@ -86,6 +100,11 @@ class Run:
     def steps_per_epoch(self) -> int:
         """Optimizer steps in an epoch."""
         return self.pipeline.steps_per_epoch
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps in the whole run."""
+        return min(self.epochs * self.steps_per_epoch, self.config.steps or sys.maxsize)
 
     def tensors(self) -> list[str]:
         """The paths of the parameters, in the order of the state's vectors."""
@@ -141,21 +160,26 @@ class Run:
         loss, accuracy, weight = np.asarray(total, np.float64)
         return loss / weight, accuracy / weight
 
-    def refreshed(self, state: TrainState, batches: int) -> nnx.State:
-        """BatchNorm statistics of the weights to evaluate, over training batches."""
-        epoch = (int(state.step) - 1) // self.steps_per_epoch
+    def refreshed(self, state: TrainState) -> TrainState:
+        """The state with BatchNorm statistics of the weights to evaluate.
+
+        They are means over training batches of the epoch that has just ended. A
+        correction moves the weights at once, and the running statistics are of weights
+        before it. Training does not read them: its next steps are the same.
+        """
+        if not self.refresh_batches:
+            return state
+        start = int(state.step) - self.steps_per_epoch
         mean = None
-        for n in range(batches):
-            batch = self.train_batch(
-                epoch * self.steps_per_epoch + n % self.steps_per_epoch
-            )
+        for n in range(self.refresh_batches):
+            batch = self.train_batch(start + n)
             found = self._statistics(state, batch, self.constants)
             mean = (
                 found
                 if mean is None
                 else jax.tree.map(lambda m, x, n=n: m + (x - m) / (n + 1), mean, found)
             )
-        return mean
+        return state._replace(batch_stats=mean)
 
     def measure(self, state: TrainState) -> dict[str, Any]:
         """The figures of the epoch so far."""
@@ -171,11 +195,6 @@ class Run:
             f"{part}_loss": loss,
             f"{part}_accuracy": accuracy,
         }
-        if self.config.refresh_batch_stats and jax.tree.leaves(state.batch_stats):
-            stats = self.refreshed(state, self.config.refresh_batch_stats)
-            row["refreshed_loss"], row["refreshed_accuracy"] = self.evaluate(
-                state, stats
-            )
         lowest = self.arm.options.get("curvature_min")
         return {**row, **curvature_figures(state, lowest)}
 
@@ -183,18 +202,15 @@ class Run:
 def curvature_figures(
     state: TrainState, curvature_min: float | None = None
 ) -> dict[str, float]:
-    """CT-AGD's γ and trust figures, over the tensors; nothing for other optimizers."""
-
-    def is_ours(node: Any) -> bool:
-        return isinstance(node, ctagd_optax.CTAGDState)
-
-    if not any(map(is_ours, jax.tree.leaves(state.opt_state, is_leaf=is_ours))):
+    """The methods' figures over the tensors; nothing for other optimizers."""
+    if not _is_wrapped(state):
         return {}
     rows = ctagd_optax.curvature_report(state.opt_state, state.params)
     gammas = [row.gamma for row in rows]
     told = ("path", "shape", "gamma", "left_out")
     means = [name for name in rows[0]._fields if name not in told]
     figures = {
+        **multiplier_figures(state),
         "gamma_min": min(gammas),
         "gamma_median": float(np.median(gammas)),
         "gamma_max": max(gammas),
@@ -206,6 +222,24 @@ def curvature_figures(
         lowest = [gamma <= 1.001 * curvature_min for gamma in gammas]
         figures["gamma_at_min"] = float(np.mean(lowest))
     return figures
+
+
+def multiplier_figures(state: TrainState) -> dict[str, float]:
+    """What the last update was multiplied by; nothing for other optimizers."""
+    if not _is_wrapped(state):
+        return {}
+    multipliers = np.asarray(ctagd_optax.learning_rate_multiplier(state.opt_state))
+    return {
+        "multiplier_min": float(multipliers.min()),
+        "multiplier_max": float(multipliers.max()),
+    }
+
+
+def _is_wrapped(state: TrainState) -> bool:
+    def is_ours(node: Any) -> bool:
+        return isinstance(node, ctagd_optax.CTAGDState)
+
+    return any(map(is_ours, jax.tree.leaves(state.opt_state, is_leaf=is_ours)))
 
 
 def _path(path: tuple) -> str:

@@ -1,26 +1,17 @@
-"""Metrics in files, and progress for people."""
+"""Metrics in files."""
 
-import io
+import json
+import os
+import pathlib
+import re
+import struct
+import subprocess
+import sys
+import time
 
 import pytest
-from rich.console import Console
 
 from benchmarks.train import logs
-
-ROW = {
-    "epoch": 2,
-    "step": 20,
-    "train_loss": 0.51234,
-    "test_accuracy": 0.8771,
-    "gamma_min": 0.01,
-    "gamma_max": 1.0,
-    "observed": 0.4,
-    "examples_per_second": 12345.6,
-}
-
-
-def console(terminal=False):
-    return Console(file=io.StringIO(), force_terminal=terminal, width=200)
 
 
 def test_rows_are_lines(tmp_path):
@@ -59,35 +50,86 @@ def test_a_file_that_is_not_metrics_is_refused(tmp_path):
         logs.read_metrics(path)
 
 
-def test_plain_lines_without_a_terminal():
-    to = console()
-    report = logs.reporter(to, steps_per_epoch=10, epochs=3)
-    report.epoch(ROW)
-    report.step(15, ROW)
-    report.say("in [bold]folder[/x]")
-    report.close()
-    figures = "12,346 examples/s, γ 0.01 to 1, evidence 40%"
-    assert to.file.getvalue().splitlines() == [
-        f"epoch 2/3: loss 0.5123, test 87.7%, {figures}",
-        f"epoch 2/3, step 5/10: loss 0.5123, test 87.7%, {figures}",
-        "in [bold]folder[/x]",
-    ]
+@pytest.mark.parametrize("name", ["tensorboard", "wandb"])
+def test_a_log_says_what_is_missing(name, monkeypatch):
+    logs.check_logs(["jsonl", "tensorboard"])
+    monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
+    message = rf"log {name} needs .*: pip install 'ctagd-optax\[{name}\]'"
+    with pytest.raises(ImportError, match=message):
+        logs.check_logs([name])
 
 
-def test_a_bar_on_a_terminal():
-    to = console(terminal=True)
-    report = logs.reporter(to, steps_per_epoch=10, epochs=3)
-    report.step(15, ROW)
-    report.epoch(ROW)
-    report.close()
-    shown = to.file.getvalue()
-    assert "5/10" in shown
-    assert "epoch 2/3" in shown
-    assert "evidence 40%" in shown
+def wandb_records(path):
+    """The records in a file of wandb."""
+    kinds = pytest.importorskip("wandb.proto.wandb_internal_pb2")
+    rest, parts = path.read_bytes()[7:], b""
+    while len(rest) > 7:  # a checksum, a length and a kind; cut where a block ends
+        length, kind = struct.unpack("<HB", rest[4:7])
+        parts += rest[7 : 7 + length]
+        rest = rest[7 + length :]
+        if kind in (1, 4):
+            yield kinds.Record.FromString(parts)
+            parts = b""
 
 
-def test_tensorboard_says_what_is_missing(monkeypatch):
-    logs.check_tensorboard()
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"pip install 'ctagd-optax\[tensorboard\]'"):
-        logs.check_tensorboard()
+def wandb_steps(out):
+    """The steps that each start of a run has written to wandb."""
+    starts = []
+    for path in sorted(out.glob("wandb/offline-run-*/run-*.wandb")):
+        # Another process writes it, and may be at it after wandb has returned.
+        found = []
+        while not any(record.HasField("exit") for record in found):
+            time.sleep(0.05)
+            found = list(wandb_records(path))
+        starts.append([r.history.step.num for r in found if r.HasField("history")])
+    return starts
+
+
+def test_wandb_offline_has_every_step_once(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_CACHE_DIR", str(tmp_path / "cache"))
+    description = {"config": {"workload": "small", "optimizer": "sgd", "seed": 0}}
+    rows = [{"step": step, "test_accuracy": step / 100} for step in (8, 16, 24, 32)]
+
+    def write(known, new):
+        log = logs.WandB(tmp_path, known, description)
+        for row in new:
+            log.write(row)
+        log.close()
+
+    write([], rows[:3])
+    # It was killed before the checkpoint of step 24.
+    time.sleep(1.1)  # wandb names folders by the second
+    write(rows[:2], rows[2:])
+    assert wandb_steps(tmp_path) == [[8, 16, 24], [32]]
+    # Another run in the same folder is another run of wandb.
+    ids = [json.loads((tmp_path / "wandb.json").read_text())["id"]]
+    time.sleep(1.1)
+    write([], rows[:1])
+    ids.append(json.loads((tmp_path / "wandb.json").read_text())["id"])
+    assert ids[0] != ids[1]
+    assert wandb_steps(tmp_path)[2] == [8]
+
+
+def test_wandb_needs_an_account_or_to_be_offline(tmp_path):
+    pytest.importorskip("wandb")
+    program = """
+import pathlib, sys
+from benchmarks.train import logs
+config = {"workload": "small", "optimizer": "sgd", "seed": 0}
+logs.WandB(pathlib.Path(sys.argv[1]), [], {"config": config})
+"""
+    # In a process of its own, as wandb reads the environment once.
+    ours = {k: v for k, v in os.environ.items() if not k.startswith("WANDB_")}
+    nobody = {"HOME": str(tmp_path), "WANDB_BASE_URL": "http://localhost:9"}
+    run = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        cwd=pathlib.Path(__file__).parents[3],
+        env={**ours, **nobody, "NETRC": str(tmp_path / "netrc")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert re.search(r"ValueError: log wandb: .*WANDB_MODE=offline", run.stderr)
