@@ -220,9 +220,8 @@ def summary(
 
     Returns:
       The rows, in the comparison's order, with the keys arm, role, seeds, diverged
-      (seeds), best, refreshed_best (with BatchNorm statistics taken anew),
-      epochs_to_cutoff, missed (seeds that never reached it), fell_back (seeds that
-      reached it and lost it), epochs_to_final, saved_backbone, saved_tuned,
+      (seeds), best, epochs_to_cutoff, missed (seeds that never reached it), fell_back
+      (seeds that reached it and lost it), epochs_to_final, saved_backbone, saved_tuned,
       saved_control, evidence (share of coordinates), at_minimum (share of tensors and
       epochs with γ at λ_min), seconds_to_cutoff, seconds_per_epoch, compile_seconds (of
       the seed that took longest).
@@ -242,7 +241,6 @@ def summary(
             "seeds": len(runs),
             "diverged": sum(run["failed_step"] is not None for run in runs),
             **_spread("best", [best(run["accuracy"]) for run in runs]),
-            **_spread("refreshed_best", _refreshed(runs)),
             **_spread("epochs_to_cutoff", epochs[name]),
             "missed": sum(map(math.isinf, epochs[name])),
             "fell_back": sum(falls_back(threshold, run) for run in runs),
@@ -266,11 +264,6 @@ def _spread(name: str, values: Sequence[float]) -> dict[str, float | None]:
 
 def _defined(value: float) -> float | None:
     return None if math.isnan(value) else value
-
-
-def _refreshed(runs: list[dict[str, Any]]) -> list[float]:
-    lists = [run["refreshed_accuracy"] for run in runs]
-    return [] if None in lists else [best(values) for values in lists]
 
 
 def _pooled(runs: list[dict[str, Any]], key: str) -> float | None:

@@ -104,7 +104,6 @@ def comparison(
         cells = {
             "arm": name,
             "best, %": _plus_minus(row, "best", 1, scale=100),
-            "refreshed, %": _plus_minus(row, "refreshed_best", 1, scale=100),
             f"epochs to {threshold:.1f} %": _plus_minus(row, "epochs_to_cutoff", 1)
             + (f" ({row['missed']} of {seeds} missed)" if row["missed"] else ""),
             "fell back": _count(row["fell_back"], seeds),

@@ -23,7 +23,6 @@ from benchmarks.workloads import Workload, workload
 _SERIES = {
     "accuracy": "{part}_accuracy",
     "train_loss": "train_loss",
-    "refreshed_accuracy": "refreshed_accuracy",
     "gamma_min": "gamma_min",
     "gamma_max": "gamma_max",
     "gamma_at_min": "gamma_at_min",

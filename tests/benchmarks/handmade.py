@@ -6,7 +6,7 @@ import json
 def run(*accuracy, seed=0, failed_step=None, **lists):
     """A run with these accuracies after its epochs, and losses to match."""
     gammas = "gamma_min", "gamma_max", "gamma_at_min"
-    empty = dict.fromkeys(("refreshed_accuracy", "observed", *gammas))
+    empty = dict.fromkeys(("observed", *gammas))
     return {
         "seed": seed,
         "accuracy": list(accuracy),
