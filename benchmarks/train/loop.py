@@ -23,7 +23,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from benchmarks.data import Prefetch, prefetch
+from benchmarks.data.loader import Loader
 from benchmarks.files import read_json, write_json
 from benchmarks.models import parameter_count
 from benchmarks.optimizers import arm
@@ -172,7 +172,7 @@ def _train(
         metrics.write({**run.measure(state), **_spent(notes)})
 
     losses: collections.deque[jax.Array] = collections.deque()
-    with prefetch(run.train_batch, range(first, total)) as batches:
+    with Loader(run.train_batch, range(first, total)) as batches:
         clock = _Clock(first, batches)
         for n, batch in enumerate(batches, first + 1):
             state, loss = run.step(state, batch)
@@ -227,7 +227,7 @@ def _spent(notes: dict[str, float]) -> dict[str, float]:
 class _Clock:
     """Times a stretch of steps."""
 
-    def __init__(self, step: int, batches: Prefetch):
+    def __init__(self, step: int, batches: Loader):
         self._step = step
         self._batches = batches
         self._waited = batches.waited
