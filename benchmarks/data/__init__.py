@@ -10,7 +10,6 @@ from benchmarks.data.batches import (
 from benchmarks.data.containers import Arrays, Graph, Images, Split, Text
 from benchmarks.data.folders import data_folder
 from benchmarks.data.images import cut, synthetic
-from benchmarks.data.prefetching import Prefetch, prefetch
 from benchmarks.data.registry import NAMES, load
 from benchmarks.data.text import read_text
 
@@ -23,14 +22,12 @@ __all__ = [
     "ImagePipeline",
     "Images",
     "Pipeline",
-    "Prefetch",
     "Split",
     "Text",
     "TextPipeline",
     "cut",
     "data_folder",
     "load",
-    "prefetch",
     "read_text",
     "synthetic",
 ]

@@ -20,7 +20,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from benchmarks.data import Prefetch, prefetch
+from benchmarks.data.loader import Loader
 from benchmarks.files import made_by, read_json, write_json
 from benchmarks.models import parameter_count
 from benchmarks.specs import arm
@@ -45,6 +45,7 @@ _VERSIONS_OF = (
     "optax",
     "flax",
     "orbax-checkpoint",
+    "grain",
     "numpy",
 )
 
@@ -165,7 +166,7 @@ def _train(
         metrics.write({**run.measure(state), **_spent(notes)})
 
     losses: collections.deque[jax.Array] = collections.deque()
-    with prefetch(run.train_batch, range(first, total)) as batches:
+    with Loader(run.train_batch, range(first, total)) as batches:
         clock = _Clock(first, batches)
         interval = _Interval(report.interval)
         for n, batch in enumerate(batches, first + 1):
@@ -223,7 +224,7 @@ def _spent(notes: dict[str, float]) -> dict[str, float]:
 class _Clock:
     """Times a stretch of steps."""
 
-    def __init__(self, step: int, batches: Prefetch):
+    def __init__(self, step: int, batches: Loader):
         self._step = step
         self._batches = batches
         self._waited = batches.waited
