@@ -32,6 +32,14 @@ def strict_jax():
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def shared_programs(tmp_path_factory):
+    """Programs that tests start as processes compile what they share once."""
+    folder = tmp_path_factory.getbasetemp().parent / "compiled"
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+
+
 @pytest.fixture
 def default_jax(strict_jax):
     """JAX as a user finds it."""

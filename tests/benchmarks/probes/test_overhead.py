@@ -57,6 +57,9 @@ def test_short_run(tmp_path, monkeypatch):
     out = tmp_path / "overhead.json"
     out.write_text(json.dumps({"memory": ["kept"]}))
     monkeypatch.setattr(overhead, "MANY", 2)
+    few = ("adam", "adan", "muon", "ct_agd(sgd)", "robust_ct_agd(sgd)")
+    made = {name: overhead.OPTIMIZERS[name] for name in few}
+    monkeypatch.setattr(overhead, "OPTIMIZERS", made)
     arguments = ["--parts", "compile", "steps", "train", "--sizes", "1000"]
     arguments += ["--tensors", "2", "--repeats", "1", "--workloads", "digits_mlp"]
     main(["overhead", *arguments, "--out", str(out)])
