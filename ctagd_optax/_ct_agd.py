@@ -26,6 +26,7 @@ from ctagd_optax._trees import (
     entries,
     largest,
     map_with_index,
+    out_of_range,
     stack,
     totals,
     wide,
@@ -47,7 +48,8 @@ class CurvatureInfo(NamedTuple):
         with ``unobserved="clamp"`` those without evidence are among them.
       clamped_high: share of coordinates lowered to ``curvature_max``.
       relative_correction: norm of the correction over the norm of the tensor.
-      left_out: samples left out of the epoch because the gradient was not finite.
+      left_out: samples left out of the epoch because the gradient was not finite, and
+        the correction if it would take float16 parameters out of range.
     """
 
     observed: jax.Array
@@ -379,7 +381,7 @@ def ct_agd(
         evidence: CTAGDEvidence, step: Step, gamma: jax.Array, info: CurvatureInfo
     ):
         del gamma, info  # the paper's divisor is taken afresh from each epoch
-        return close_epoch(
+        gamma, correction, info = close_epoch(
             estimator.estimate(evidence.curvature, eps),
             corrected_gradient(evidence, step),
             step.params,
@@ -393,6 +395,22 @@ def ct_agd(
             quantile=quantile,
             unobserved=unobserved,
             left_out=step.left_out,
+        )
+        beyond = out_of_range(step.params, step.updates, correction)
+        if beyond is None:
+            return gamma, correction, info
+        beyond &= info.relative_correction > 0
+        left_out = entries(beyond.astype(jnp.float32), len(step.sizes))
+        correction = map_with_index(
+            lambda i, c: choose(left_out[i] > 0, -0.0, c), correction
+        )
+        return (
+            gamma,
+            correction,
+            info._replace(
+                relative_correction=jnp.where(beyond, 0, info.relative_correction),
+                left_out=info.left_out + beyond.astype(jnp.int32),
+            ),
         )
 
     return curvature_tuned(

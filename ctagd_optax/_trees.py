@@ -157,6 +157,29 @@ def largest(tensors: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
     return tuple(found for (found,) in totals(terms, jax.lax.max))
 
 
+def out_of_range(params: optax.Params, *steps: Any) -> jax.Array | None:
+    """For each tensor, whether steps may take it out of its dtype's range.
+
+    None where all dtypes have the range of float32, so that others pay nothing.
+    """
+    tensors = list(zip(*map(jax.tree.leaves, (params, *steps)), strict=True))
+    limits = [min(_limit(x.dtype) for x in each[:2]) for each in tensors]
+    if all(limit == math.inf for limit in limits):
+        return None
+    reach = [
+        sum(largest(each)) if limit < math.inf else jnp.zeros(())
+        for each, limit in zip(tensors, limits, strict=True)
+    ]
+    return stack(reach) > np.asarray(limits, np.float32)
+
+
+def _limit(dtype: DTypeLike) -> float:
+    """The largest number that no rounding makes infinite; none for wide ranges."""
+    finfo = jnp.finfo(dtype)
+    most = float(finfo.max)
+    return math.inf if most > 1e38 else most * (1 - float(finfo.eps))
+
+
 def accumulators(params: optax.Params, dtype: DTypeLike | None) -> Any:
     """Zeros like the parameters, in the dtype that sums are kept in."""
     return jax.tree.map(

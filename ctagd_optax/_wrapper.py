@@ -20,7 +20,15 @@ from ctagd_optax._checks import (
     check_update,
     check_whole,
 )
-from ctagd_optax._trees import choose, entries, multiply, stack, wide, widest
+from ctagd_optax._trees import (
+    choose,
+    entries,
+    multiply,
+    out_of_range,
+    stack,
+    wide,
+    widest,
+)
 
 Gamma = jax.Array
 Info = Any
@@ -233,11 +241,20 @@ def curvature_tuned(
         sizes, figures = method.look(state.memory, gradients, params, updates)
         gamma = jnp.atleast_1d(jnp.asarray(method.divisor(state, fraction, sizes)))
         relative_rate = _scheduled(schedule, state.step_count)
-        # One vector for all tensors: XLA would compile a kernel for each reciprocal.
-        dtype = widest(updates)
-        multiplier = relative_rate.astype(dtype) / gamma.astype(dtype)
-        tensors = state.gamma.shape
-        updates = multiply(updates, entries(multiplier, *tensors))
+        dtype, tensors = widest(updates), state.gamma.shape
+
+        def divide(gamma):
+            # One vector for all: XLA would compile a kernel for each reciprocal.
+            multiplier = relative_rate.astype(dtype) / gamma.astype(dtype)
+            return multiplier, multiply(updates, entries(multiplier, *tensors))
+
+        multiplier, divided = divide(gamma)
+        beyond = out_of_range(params, divided)
+        if beyond is not None:  # a γ below 1 did it, or the backbone
+            beyond = jnp.any(beyond) if gamma.shape == (1,) else beyond
+            gamma = jnp.where(beyond, jnp.maximum(gamma, 1), gamma)
+            multiplier, divided = divide(gamma)
+        updates = divided
 
         start = t == 0
         step = Step(

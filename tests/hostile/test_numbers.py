@@ -1,0 +1,64 @@
+"""Narrow dtypes, long epochs and wild gradients."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import ctagd_optax
+
+pytestmark = pytest.mark.usefixtures("default_jax")
+
+
+def constant_gradients(opt, params, gradient, steps):
+    """Where the same gradient, over and over, leads to."""
+    state = opt.init(params)
+    update = jax.jit(opt.update)
+    grads = jax.tree.map(lambda p: jnp.full_like(p, gradient), params)
+    for _ in range(steps):
+        updates, state = update(grads, state, params)
+        params = optax.apply_updates(params, updates)
+    return params, state
+
+
+# The range of float16
+
+
+@pytest.mark.parametrize(
+    "estimator", [ctagd_optax.secant(), ctagd_optax.secant("algorithm")]
+)
+def test_a_correction_out_of_range_is_left_out_and_counted(estimator):
+    opt = ctagd_optax.ct_agd(
+        optax.sgd(0.01), 2, curvature_min=1e-2, estimator=estimator
+    )
+    params = {"half": jnp.ones(3, jnp.float16), "single": jnp.ones(3, jnp.float32)}
+    params, state = constant_gradients(opt, params, 1400.0, 2)
+    np.testing.assert_allclose(params["half"], 1 - 2 * 14, rtol=1e-3)
+    assert (params["single"] < -60_000).all()
+    np.testing.assert_array_equal(state.info.left_out, [1, 0])
+    assert state.info.relative_correction[0] == 0
+    assert state.info.relative_correction[1] > 0
+
+
+def test_a_small_divisor_does_not_take_an_update_out_of_range():
+    opt = ctagd_optax.ct_agd(optax.sgd(10.0), 2, correction_rate=0.0)
+    params = {"half": jnp.ones(3, jnp.float16), "single": jnp.ones(3, jnp.float32)}
+    params, state = constant_gradients(opt, params, 1400.0, 3)
+    # The third would be divided by 0.1.
+    assert (params["half"] > -60_000).all()
+    assert (params["single"] < -150_000).all()
+    np.testing.assert_allclose(state.multiplier, [1, 10], rtol=1e-6)
+
+
+def test_a_multiplier_of_all_does_not_take_an_update_out_of_range():
+    opt = ctagd_optax.robust_ct_agd(optax.sgd(1.0), 8)
+    params = {"half": jnp.ones(3, jnp.float16), "single": jnp.ones(3, jnp.float32)}
+    state = opt.init(params)
+    grown = state._replace(gamma=state.gamma / 20, epoch=state.epoch + 1)
+    update = jax.jit(opt.update)
+    for gradient, multiplier in ((1.0, 20.0), (6e4, 1.0)):
+        grads = jax.tree.map(lambda p, g=gradient: jnp.full_like(p, g), params)
+        updates, state = update(grads, grown, params)
+        np.testing.assert_allclose(state.multiplier, multiplier, rtol=1e-6)
+        np.testing.assert_allclose(updates["half"], -gradient * multiplier, rtol=1e-3)
