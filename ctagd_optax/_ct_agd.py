@@ -263,8 +263,9 @@ def ct_agd(
         formula, by which it has the curvature :math:`\lambda_{\min}`; "skip" leaves it
         out of the correction and of the quantile.
       accumulator_dtype: dtype of the running sums; None is float32 for 16-bit
-        parameters, else the parameter's. Previous parameters and gradients are always
-        kept in the parameter's dtype, as their differences need every bit.
+        parameters, else the parameter's. Previous parameters and gradients keep the
+        parameter's dtype, as their differences need every bit; gradients of 16-bit
+        parameters are kept in float32, unless both dtypes are the same.
 
     Returns:
       A :class:`optax.GradientTransformationExtraArgs` with the state

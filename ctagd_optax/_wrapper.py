@@ -177,13 +177,15 @@ def curvature_tuned(
             if not method.corrects:
                 return None, None
             after = method.remember(memory, step)
-            if not _fits(method.spare, step.updates):
+            if method.spare is None:
                 return after, _add(step.updates, correction)
             if correction is not None:
                 correction = jax.tree.map(
-                    lambda c, u: c.astype(u.dtype), correction, step.updates
+                    lambda c, x: c.astype(x.dtype),
+                    correction,
+                    getattr(after, method.spare),
                 )
-                after = after._replace(**{str(method.spare): correction})
+                after = after._replace(**{method.spare: correction})
             return after, None
 
         def close():
@@ -315,12 +317,6 @@ def _scheduled(schedule: optax.ScalarOrSchedule | None, count: jax.Array) -> jax
             f"got an array of shape {rate.shape}"
         )
     return rate
-
-
-def _fits(spare: str | None, updates: optax.Updates) -> bool:
-    """Whether a correction can be kept like the updates: not in float16's range."""
-    finfos = [jnp.finfo(u.dtype) for u in jax.tree.leaves(updates)]
-    return spare is not None and all(float(finfo.max) > 1e38 for finfo in finfos)
 
 
 def _add(updates: optax.Updates, correction: optax.Updates | None) -> optax.Updates:

@@ -84,11 +84,11 @@ def differences(end: Any, begin: Any, where: Sequence[jax.Array]) -> Any:
     return map_with_index(difference, end, begin)
 
 
-def finite_only(tree: Any, step: Step) -> Any:
-    """A tree in the parameters' dtypes; NaN in tensors that the step leaves out."""
+def finite_only(tree: Any, like: Any, step: Step) -> Any:
+    """A tree in the dtypes of another; NaN in tensors that the step leaves out."""
     finite = step.finite()
     return map_with_index(
-        lambda i, x, p: choose(finite[i], x.astype(p.dtype), jnp.nan), tree, step.params
+        lambda i, x, y: choose(finite[i], x.astype(y.dtype), jnp.nan), tree, like
     )
 
 

@@ -110,8 +110,13 @@ def secant(
             quotient_sum=accumulators(params, accumulator_dtype),
             mask_sum=accumulators(params, accumulator_dtype),
         )
+
+        def gradient(p):  # as wide as sums, as gradients may be wider than parameters
+            dtype = p.dtype if p.dtype == accumulator_dtype else wide(p.dtype)
+            return jnp.zeros_like(p, dtype=dtype)
+
         return evidence, SecantMemory(
-            previous_gradients=jax.tree.map(jnp.zeros_like, params),
+            previous_gradients=jax.tree.map(gradient, params),
             previous_params=(
                 jax.tree.map(jnp.zeros_like, params) if pairing == "equation" else None
             ),
@@ -137,7 +142,8 @@ def secant(
             # What the step before left out is NaN.
             bound = choose(finite[i] & ~start, jnp.asarray(eps, dtype), jnp.inf)
             mask = jnp.abs(dx) > bound
-            change = g.astype(dtype) - g_before.astype(dtype)
+            # Both ends are rounded alike, or that would be taken for curvature.
+            change = g.astype(g_before.dtype).astype(dtype) - g_before.astype(dtype)
             if pairing == "algorithm":
                 mask &= ~jnp.isnan(change)
             h = choose(mask, change, 0) / choose(mask, dx, 1)
@@ -164,13 +170,12 @@ def secant(
         )
 
     def remember(memory, step):
-        del memory
         # A sample that is left out is NaN: the next one has no pair.
         return SecantMemory(
-            previous_gradients=finite_only(step.gradients, step),
-            previous_params=(
-                finite_only(step.params, step) if pairing == "equation" else None
-            ),
+            *(
+                None if kept is None else finite_only(new, kept, step)
+                for new, kept in zip((step.gradients, step.params), memory, strict=True)
+            )
         )
 
     def estimate(evidence, eps):

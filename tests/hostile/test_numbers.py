@@ -7,6 +7,7 @@ import optax
 import pytest
 
 import ctagd_optax
+from tests import problems
 
 pytestmark = pytest.mark.usefixtures("default_jax")
 
@@ -62,3 +63,43 @@ def test_a_multiplier_of_all_does_not_take_an_update_out_of_range():
         updates, state = update(grads, grown, params)
         np.testing.assert_allclose(state.multiplier, multiplier, rtol=1e-6)
         np.testing.assert_allclose(updates["half"], -gradient * multiplier, rtol=1e-3)
+
+
+# Gradients that are wider than parameters
+
+
+@pytest.mark.parametrize("accumulator", [None, jnp.bfloat16], ids=["wide", "narrow"])
+@pytest.mark.parametrize(
+    "estimator",
+    [ctagd_optax.secant(), ctagd_optax.secant("algorithm"), ctagd_optax.same_batch()],
+    ids=["secant", "algorithm", "same_batch"],
+)
+def test_equal_gradients_are_no_curvature(estimator, accumulator):
+    rng = np.random.default_rng(0)
+    params = {"w": jnp.asarray(rng.standard_normal(100), jnp.bfloat16)}
+    grads = {"w": jnp.asarray(rng.standard_normal(100), jnp.float32)}
+    evidence, memory = estimator.init(params, accumulator)
+    for t in range(3):
+        updates = jax.tree.map(lambda g: -0.02 * g, grads)
+        step = problems.observed_step(t, params, grads, updates)
+        evidence = estimator.observe(
+            evidence, memory, step, 1e-3, grad_fn=lambda _: grads
+        )
+        memory = estimator.remember(memory, step)
+        params = optax.apply_updates(params, updates)
+    found = estimator.estimate(evidence, 0.0)
+    assert found.observed["w"].any()
+    np.testing.assert_array_equal(found.value["w"], 0)
+
+
+def test_wide_gradients_of_narrow_parameters_keep_their_bits():
+    # A gradient that changes by less than bfloat16 can tell.
+    estimator = ctagd_optax.secant()
+    opt = ctagd_optax.ct_agd(optax.sgd(0.0), 9, estimator=estimator, eps=0.0)
+    state = opt.init(jnp.zeros(3, jnp.bfloat16))
+    for x in (0.0, 2**-12, 2**-11):
+        params = jnp.full(3, x, jnp.bfloat16)
+        grads = 100 + 3 * params.astype(jnp.float32)
+        _, state = opt.update(grads, state, params)
+    found = estimator.estimate(state.evidence.curvature, 0.0)
+    np.testing.assert_allclose(found.value, 3, rtol=0.02)
