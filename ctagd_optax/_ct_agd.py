@@ -47,7 +47,8 @@ class CurvatureInfo(NamedTuple):
       clamped_low: share of coordinates whose estimate was raised to ``curvature_min``;
         with ``unobserved="clamp"`` those without evidence are among them.
       clamped_high: share of coordinates lowered to ``curvature_max``.
-      relative_correction: norm of the correction over the norm of the tensor.
+      relative_correction: norm of the correction over the norm of the tensor;
+        infinite where that is 0 or NaN.
       left_out: samples left out of the epoch because the gradient was not finite, and
         the correction if it would take float16 parameters out of range.
     """
@@ -182,7 +183,9 @@ def close_epoch(
         observed=share(observed),
         clamped_low=jnp.where(there, share(low if skip else low + sizes - observed), 0),
         clamped_high=share(high),
-        relative_correction=jnp.where(unchanged, 0, length / scale),
+        relative_correction=jnp.where(
+            unchanged, 0, jnp.where(scale > 0, length / scale, jnp.inf)
+        ),
         left_out=jnp.zeros(gamma.shape, jnp.int32) if left_out is None else left_out,
     )
     return jnp.where(there, gamma, 1), correction, jax.lax.stop_gradient(info)
@@ -464,8 +467,18 @@ def _check_boundary(
 ) -> None:
     """Checks the numbers that close an epoch; traced ones are taken as they come."""
     check_number("correction_rate", correction_rate, 0)
-    check_number("curvature_min", curvature_min, 0, above=True)
-    check_number("curvature_max", curvature_max, 0, above=True)
+    for name, bound in (
+        ("curvature_min", curvature_min),
+        ("curvature_max", curvature_max),
+    ):
+        check_number(name, bound, 0, above=True)
+        number, finfo = concrete(name, bound), jnp.finfo(jnp.float32)
+        least, most = float(finfo.tiny), float(finfo.max)
+        if number is not None and not least <= number <= most:
+            raise ValueError(
+                f"{name} must be from {least:.2g} to {most:.2g}, the range of float32; "
+                f"got {bound}"
+            )
     low = concrete("curvature_min", curvature_min)
     high = concrete("curvature_max", curvature_max)
     if low is not None and high is not None and low > high:

@@ -162,7 +162,8 @@ def hutchinson(every: ArrayLike = 1, seed: ArrayLike = 0) -> CurvatureEstimator:
 
         def standard_error(i, total):
             dtype = wide(total.dtype)
-            pairs = jnp.maximum(count[i] * (count[i] - 1), 1).astype(dtype)
+            samples = count[i].astype(dtype)
+            pairs = jnp.maximum(samples * (samples - 1), 1)
             root = square_root(total.astype(dtype) / pairs)
             return jnp.where(count[i] > 1, root, jnp.inf)
 

@@ -7,6 +7,7 @@ import optax
 import pytest
 
 import ctagd_optax
+from ctagd_optax._annealing import get_annealing
 from tests import problems
 
 pytestmark = pytest.mark.usefixtures("default_jax")
@@ -103,3 +104,46 @@ def test_wide_gradients_of_narrow_parameters_keep_their_bits():
         _, state = opt.update(grads, state, params)
     found = estimator.estimate(state.evidence.curvature, 0.0)
     np.testing.assert_allclose(found.value, 3, rtol=0.02)
+
+
+# Limits of integers and floats
+
+
+def test_the_standard_error_of_many_samples():
+    # 46,341 squared is more than an int32 holds.
+    estimator, samples = ctagd_optax.hutchinson(), 100_000
+    evidence, _ = estimator.init(jnp.zeros(3), None)
+    evidence = evidence._replace(
+        product_deviation=jnp.full(3, 4.0 * samples),
+        sample_count=jnp.full((1,), samples, jnp.int32),
+    )
+    found = estimator.estimate(evidence, 0.0).standard_error
+    np.testing.assert_allclose(found, 2 / np.sqrt(samples), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options", [{"curvature_min": 1e-38}, {"curvature_max": 1e39}], ids=str
+)
+def test_bounds_that_float32_cannot_hold(options):
+    (name,) = options
+    with pytest.raises(ValueError, match=f"{name} must be from 1.2e-38 to 3.4e\\+38"):
+        ctagd_optax.ct_agd(optax.sgd(0.1), 5, **options)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float8_e4m3fn, jnp.float8_e5m2])
+def test_a_quantile_of_float8_is_refused(dtype):
+    with pytest.raises(TypeError, match="x must have at least 16 bits, got float8"):
+        ctagd_optax.tensor_quantile(jnp.ones(3, dtype), 0.5)
+
+
+def test_parameters_that_are_not_finite_leave_no_nan_in_the_info():
+    estimate = ctagd_optax.CurvatureEstimate(jnp.ones(2), jnp.ones(2, bool))
+    params = jnp.asarray([jnp.nan, 1.0])
+    _, _, info = jax.jit(ctagd_optax.close_epoch)(estimate, jnp.ones(2), params)
+    assert info.relative_correction == np.inf
+
+
+def test_a_tiny_divisor_is_not_annealed_to_zero():
+    anneal = get_annealing("exponential")
+    found = anneal(jnp.asarray([1e-30]), jnp.zeros(()), jnp.zeros((), jnp.int32))
+    np.testing.assert_allclose(found, 1e-30, rtol=1e-6)
