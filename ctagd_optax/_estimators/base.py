@@ -69,9 +69,9 @@ def check_estimator(estimator: Any) -> None:
     )
 
 
-def accumulate_products(totals: Any, a: Any, b: Any, start: jax.Array) -> Any:
+def accumulate_products(totals: Any, a: Any, b: Any, t: jax.Array) -> Any:
     """Adds the products of two trees to a tree of running sums."""
-    return jax.tree.map(lambda s, x, y: accumulate(s, x * y, start), totals, a, b)
+    return jax.tree.map(lambda s, x, y: accumulate(s, x * y, t), totals, a, b)
 
 
 def differences(end: Any, begin: Any, where: Sequence[jax.Array]) -> Any:

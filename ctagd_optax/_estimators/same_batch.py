@@ -167,14 +167,14 @@ def same_batch(every: ArrayLike = 1, seed: ArrayLike = 0) -> CurvatureEstimator:
         dg = differences(second_gradients, step.gradients, valid)
 
         def add(totals, a, b):
-            return accumulate_products(totals, a, b, step.epoch_step == 0)
+            return accumulate_products(totals, a, b, step.epoch_step)
 
         return SameBatchEvidence(
             displacement_square=add(evidence.displacement_square, dx, dx),
             displacement_change=add(evidence.displacement_change, dx, dg),
             change_square=add(evidence.change_square, dg, dg),
             sample_count=accumulate(
-                evidence.sample_count, stack(valid, jnp.int32), step.epoch_step == 0
+                evidence.sample_count, stack(valid, jnp.int32), step.epoch_step
             ),
         )
 

@@ -131,16 +131,15 @@ def secant(
         del extra_args
         if not jax.tree.leaves(step.gradients):
             return evidence  # there is nothing to transpose below
-        start = step.epoch_step == 0
-        t = step.epoch_step if weighting == "linear" else jnp.ones_like(step.epoch_step)
-
+        t = step.epoch_step
+        factor = t if weighting == "linear" else jnp.ones_like(t)
         finite = step.finite()
 
         def observe_tensor(i, g, g_before, dx, numerator, denominator):
             dtype = wide(g_before.dtype)
             dx = dx.astype(dtype)
             # What the step before left out is NaN.
-            bound = choose(finite[i] & ~start, jnp.asarray(eps, dtype), jnp.inf)
+            bound = choose(finite[i] & (t > 0), jnp.asarray(eps, dtype), jnp.inf)
             mask = jnp.abs(dx) > bound
             # Both ends are rounded alike, or that would be taken for curvature.
             change = g.astype(g_before.dtype).astype(dtype) - g_before.astype(dtype)
@@ -150,10 +149,10 @@ def secant(
             if not noiseless:
                 noise = jnp.asarray(noise_std, dtype) * quotient_noise(seed, step, i, h)
                 h += choose(mask, noise, 0)
-            weight = t.astype(dtype)
+            weight = factor.astype(dtype)
             return SecantEvidence(
-                quotient_sum=accumulate(numerator, weight * h, start),
-                mask_sum=accumulate(denominator, weight * mask.astype(dtype), start),
+                quotient_sum=accumulate(numerator, weight * h, t),
+                mask_sum=accumulate(denominator, weight * mask.astype(dtype), t),
             )
 
         tensors = map_with_index(

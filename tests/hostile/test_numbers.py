@@ -8,7 +8,8 @@ import pytest
 
 import ctagd_optax
 from ctagd_optax._annealing import get_annealing
-from tests import problems
+from ctagd_optax._trees import accumulate
+from tests import problems, reference
 
 pytestmark = pytest.mark.usefixtures("default_jax")
 
@@ -147,3 +148,78 @@ def test_a_tiny_divisor_is_not_annealed_to_zero():
     anneal = get_annealing("exponential")
     found = anneal(jnp.asarray([1e-30]), jnp.zeros(()), jnp.zeros((), jnp.int32))
     np.testing.assert_allclose(found, 1e-30, rtol=1e-6)
+
+
+# Sums of 16 bits
+
+
+@pytest.mark.parametrize("weighting", ["linear", "uniform"])
+def test_sums_of_16_bits_in_a_long_epoch(weighting):
+    """Against the reference in float64; a sum that stalls is off by half and more."""
+    length, size = 3000, 200
+    rng = np.random.default_rng(0)
+    curvature = rng.uniform(1.0, 8.0, size)
+    thetas = 1 + 0.2 * rng.standard_normal((length, size)).astype(np.float32)
+    noise = 0.2 * rng.standard_normal((length, size))
+    gradients = (curvature * thetas + noise).astype(np.float32)
+    opt = ctagd_optax.ct_agd(
+        optax.sgd(0.0),
+        length,
+        correction_rate=1.0,
+        estimator=ctagd_optax.secant(weighting=weighting),
+        accumulator_dtype=jnp.bfloat16,
+    )
+
+    @jax.jit
+    def run(thetas, gradients):
+        def step(state, now):
+            updates, state = opt.update(now[1], state, now[0])
+            return state, updates
+
+        state, updates = jax.lax.scan(step, opt.init(thetas[0]), (thetas, gradients))
+        return state, updates[-1]
+
+    state, correction = run(thetas, gradients)
+    updates, gammas, (epoch,) = reference.ct_agd(
+        thetas,
+        gradients,
+        lambda theta, g: 0.0,
+        length,
+        correction_rate=1.0,
+        weighting=weighting,
+    )
+    sums = state.evidence.curvature
+    assert sums.quotient_sum.dtype == jnp.bfloat16
+    found = np.asarray(sums.quotient_sum, float) / np.asarray(sums.mask_sum, float)
+    assert np.median(np.abs(found / epoch["raw"] - 1)) < 0.02
+    average = np.asarray(correction) * np.clip(found, 0.1, 10)
+    expected = updates[-1] * epoch["curvature"]
+    distance = np.linalg.norm(average - expected) / np.linalg.norm(expected)
+    assert distance < 0.02
+    np.testing.assert_allclose(state.gamma, gammas[-1], rtol=0.05)
+
+
+def test_rounding_of_sums_cancels():
+    # Each term is a third of the sum's last digit, up to 2,048.
+    @jax.jit
+    def run(total):
+        def step(total, t):
+            return accumulate(total, jnp.full((50,), -2.5), t), None
+
+        return jax.lax.scan(step, total, jnp.arange(600))[0]
+
+    found = run(jnp.zeros(50, jnp.bfloat16))
+    np.testing.assert_allclose(np.asarray(found, float), -1500, rtol=0.02)
+    for value in (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0):
+        term = jnp.full((50,), value, jnp.float32)
+        kept = accumulate(jnp.zeros(50, jnp.bfloat16), term, jnp.asarray(1))
+        np.testing.assert_array_equal(np.asarray(kept, float), value)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float8_e5m2", "int16"])
+@pytest.mark.parametrize(
+    "method", [ctagd_optax.ct_agd, ctagd_optax.robust_ct_agd], ids=["ct", "robust"]
+)
+def test_dtypes_that_cannot_hold_sums_are_refused(method, dtype):
+    with pytest.raises(TypeError, match=f"must be one of bfloat16.* got {dtype}"):
+        method(optax.sgd(0.1), 5, accumulator_dtype=dtype)
