@@ -235,8 +235,9 @@ def ct_agd(
 
     ``update(gradients, state, params)`` needs ``params``. It also takes ``epoch_end``,
     a boolean that may be traced: True closes the epoch at this step and False keeps it
-    open, whatever the counter says. All other extra arguments go to the backbone and to
-    the estimator.
+    open, whatever the counter says; :class:`optax.MultiSteps` between its updates and
+    :func:`optax.apply_if_finite` at a NaN lose it, as they do not call ``update``. All
+    other extra arguments go to the backbone and to the estimator.
 
     All defaults but the clamp are the paper's. Its appendix has ``curvature_min=1e-2,
     curvature_max=1e2`` and its ablation calls the intervals equal. In our runs they are

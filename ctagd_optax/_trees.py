@@ -1,5 +1,6 @@
 """Small functions over the leaves of a tree."""
 
+import functools
 import math
 import numbers
 from collections.abc import Callable, Sequence
@@ -136,9 +137,13 @@ def _reduce(
     zeros = [jnp.zeros((), x.dtype) for x in terms]
     if len(terms) == 1:
         return [jax.lax.reduce(terms[0], zeros[0], operation, dimensions)]
-    return jax.lax.reduce(
-        list(terms), zeros, lambda a, b: jax.tree.map(operation, a, b), dimensions
-    )
+    return jax.lax.reduce(list(terms), zeros, _on_each(operation), dimensions)
+
+
+@functools.cache
+def _on_each(operation: Callable) -> Callable:
+    """The operation on lists; one object, so that JAX compiles its reduction once."""
+    return lambda a, b: jax.tree.map(operation, a, b)
 
 
 def _divisor(size: int) -> int:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.core import Tracer
 
 from ctagd_optax._checks import (
     check_backbone,
@@ -173,29 +174,29 @@ def curvature_tuned(
     # the next epoch forgets it, which saves a vector of its own.
     @jax.jit
     def boundary(closing, gamma, info, evidence, memory, step):
-        def carried(correction):
-            if not method.corrects:
-                return None, None
-            after = method.remember(memory, step)
-            if method.spare is None:
-                return after, _add(step.updates, correction)
-            if correction is not None:
-                correction = jax.tree.map(
-                    lambda c, x: c.astype(x.dtype),
-                    correction,
-                    getattr(after, method.spare),
-                )
-                after = after._replace(**{method.spare: correction})
-            return after, None
-
         def close():
             new_gamma, correction, new_info = method.close(evidence, step, gamma, info)
-            return new_gamma, new_info, carried(correction)
+            return new_gamma, new_info, carried(memory, step, correction)
 
         def go_on():
-            return gamma, info, carried(None)
+            return gamma, info, carried(memory, step)
 
         return jax.lax.cond(closing, close, go_on)
+
+    def carried(memory, step, correction=None):
+        if not method.corrects:
+            return None, None
+        after = method.remember(memory, step)
+        if method.spare is None:
+            return after, _add(step.updates, correction)
+        if correction is not None:
+            correction = jax.tree.map(
+                lambda c, x: c.astype(x.dtype),
+                correction,
+                getattr(after, method.spare),
+            )
+            after = after._replace(**{method.spare: correction})
+        return after, None
 
     def init_fn(params: optax.Params) -> CTAGDState:
         check_params(params)
@@ -276,10 +277,15 @@ def curvature_tuned(
         evidence = method.observe(state.evidence, state.memory, step, **extra_args)
 
         closing = t >= length - 1 if epoch_end is None else jnp.asarray(epoch_end)
-        gamma, info, carried = boundary(
-            closing, state.gamma, state.info, evidence, state.memory, step
-        )
-        memory, corrected = carried
+        gamma, info = state.gamma, state.info
+        if any(isinstance(x, Tracer) for x in (t, closing)) or closing:
+            gamma, info, (memory, corrected) = boundary(
+                closing, gamma, info, evidence, state.memory, step
+            )
+        else:
+            # Nothing to compile, as optax.inject_hyperparams makes a new optimizer,
+            # and so a new boundary, for every update.
+            memory, corrected = carried(state.memory, step)
         if not method.corrects:
             memory = method.remember(state.memory, step)
         elif corrected is not None:
