@@ -226,11 +226,18 @@ def _dither(x: jax.Array, t: jax.Array) -> jax.Array:
 
 def places(x: jax.Array) -> jax.Array:
     """Integers that look random, like a tensor; a function of the place alone."""
-    bits = jnp.full(x.shape, 2246822519, jnp.uint32)
+    bits = jax.lax.full_like(x, 2246822519, jnp.uint32)
     for axis in range(x.ndim):
-        place = jax.lax.broadcasted_iota(jnp.uint32, x.shape, axis)
+        place = jax.lax.broadcasted_iota(jnp.uint32, x.shape, axis, **spread_like(x))
         bits += place * jnp.uint32(_ODD[axis % len(_ODD)])
     return bits
+
+
+def spread_like(x: jax.Array) -> dict[str, Any]:
+    """What makes JAX spread a new tensor over an Explicit mesh as another is."""
+    sharding = jax.typeof(x).sharding
+    explicit = jax.sharding.AxisType.Explicit in sharding.mesh.axis_types
+    return {"out_sharding": sharding} if explicit else {}
 
 
 def choose(condition: jax.Array, x: ArrayLike, y: ArrayLike) -> jax.Array:

@@ -8,7 +8,14 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike, DTypeLike
 
-from ctagd_optax._trees import accumulate, choose, entries, map_with_index, wide
+from ctagd_optax._trees import (
+    accumulate,
+    choose,
+    entries,
+    map_with_index,
+    spread_like,
+    wide,
+)
 from ctagd_optax._wrapper import Step
 
 
@@ -102,14 +109,14 @@ def sample_key(seed: ArrayLike, step: Step, tensor: int) -> jax.Array:
 
 def random_signs(seed: ArrayLike, step: Step) -> Any:
     """A tree like the parameters of 1 and -1, each with probability one half."""
-    return map_with_index(
-        # Times ones like the parameter, which spreads the signs over devices as it is.
-        lambda i, p: (
-            jnp.ones_like(p)
-            * jax.random.rademacher(sample_key(seed, step, i), p.shape, p.dtype)
-        ),
-        step.params,
-    )
+
+    def signs(i, p):
+        key = sample_key(seed, step, i)
+        drawn = jax.random.rademacher(key, p.shape, p.dtype, **spread_like(p))
+        # Times ones like the parameter, so that it varies over devices as that does.
+        return jnp.ones_like(p) * drawn
+
+    return map_with_index(signs, step.params)
 
 
 def square_root(variance: jax.Array) -> jax.Array:

@@ -19,6 +19,7 @@ from ctagd_optax._trees import (
     accumulators,
     choose,
     map_with_index,
+    spread_like,
     subtract,
     wide,
 )
@@ -51,7 +52,8 @@ class SecantMemory(NamedTuple):
 
 def quotient_noise(seed: int, step: Step, tensor: int, like: jax.Array) -> jax.Array:
     """Standard normal noise, a pure function of seed, epoch, step and tensor."""
-    return jax.random.normal(sample_key(seed, step, tensor), like.shape, like.dtype)
+    key = sample_key(seed, step, tensor)
+    return jax.random.normal(key, like.shape, like.dtype, **spread_like(like))
 
 
 def secant(
