@@ -325,7 +325,7 @@ def robust_method(
         promise = earlier * share * memory.own_promise
         overlap = earlier * seen.overlap / scale
         terms = curvature, curvature, promise, overlap, fresh, fresh
-        ready = (streak >= 2) & finite
+        ready = (streak >= 2) & finite & jnp.isfinite(sum(terms))
 
         def add(name, total, term):
             term = jnp.where(ready, term, 0)

@@ -173,7 +173,7 @@ def out_of_range(params: optax.Params, *steps: Any) -> jax.Array | None:
     if all(limit == math.inf for limit in limits):
         return None
     reach = [
-        sum(largest(each)) if limit < math.inf else jnp.zeros(())
+        jnp.sum(stack(largest(each))) if limit < math.inf else jnp.zeros(())
         for each, limit in zip(tensors, limits, strict=True)
     ]
     return stack(reach) > np.asarray(limits, np.float32)

@@ -173,10 +173,14 @@ def secant(
     def remember(memory, step):
         # A sample that is left out is NaN: the next one has no pair.
         return SecantMemory(
-            *(
-                None if kept is None else finite_only(new, kept, step)
-                for new, kept in zip((step.gradients, step.params), memory, strict=True)
-            )
+            previous_gradients=finite_only(
+                step.gradients, memory.previous_gradients, step
+            ),
+            previous_params=(
+                finite_only(step.params, step.params, step)
+                if pairing == "equation"
+                else None
+            ),
         )
 
     def estimate(evidence, eps):

@@ -223,3 +223,20 @@ def test_rounding_of_sums_cancels():
 def test_dtypes_that_cannot_hold_sums_are_refused(method, dtype):
     with pytest.raises(TypeError, match=f"must be one of bfloat16.* got {dtype}"):
         method(optax.sgd(0.1), 5, accumulator_dtype=dtype)
+
+
+# Motion out of range
+
+
+def test_momentum_of_one_huge_gradient_leaves_no_nan_in_the_info():
+    # Later gradients are small again, but the square of the motion is not finite.
+    opt = ctagd_optax.robust_ct_agd(optax.sgd(0.01, momentum=0.9), 6)
+    params = jnp.ones(3)
+    state = opt.init(params)
+    update = jax.jit(opt.update)
+    for gradient in (1e30, 1.0, 2.0, 1.0, 2.0, 1.0):
+        updates, state = update(jnp.full(3, gradient), state, params)
+        params = optax.apply_updates(params, updates)
+    assert state.epoch == 1
+    assert not any(np.isnan(x).any() for x in state.info)
+    assert not any(np.isnan(x).any() for x in state.evidence.sums)
