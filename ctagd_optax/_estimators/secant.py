@@ -113,9 +113,10 @@ def secant(
             mask_sum=accumulators(params, accumulator_dtype),
         )
 
-        def gradient(p):  # as wide as sums, as gradients may be wider than parameters
-            dtype = p.dtype if p.dtype == accumulator_dtype else wide(p.dtype)
-            return jnp.zeros_like(p, dtype=dtype)
+        def gradient(p):  # which may be wider than the parameters
+            given = accumulator_dtype is not None
+            narrow = given and p.dtype == jnp.dtype(accumulator_dtype)
+            return jnp.zeros_like(p, dtype=p.dtype if narrow else wide(p.dtype))
 
         return evidence, SecantMemory(
             previous_gradients=jax.tree.map(gradient, params),
