@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types notebooks clean
+.PHONY: demo test fuzz lint types notebooks clean
 
 # SGD at three learning rates, bare and wrapped, and the paper's CT-AGD.
 DEMO := sgd@0.001 robust_sgd@0.001 sgd robust_sgd ct_sgd sgd@0.1 robust_sgd@0.1
@@ -15,6 +15,9 @@ demo: $(READY)  ## train on digits, bare and wrapped; table and plot
 
 test: $(READY)  ## the whole test suite
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+fuzz: $(READY)  ## 10,000 random trees with wild gradients; prints the seeds that fail
+	$(BIN)/python -m tests.hostile.fuzz --cases 10000
 
 lint: $(READY)  ## style
 	$(BIN)/ruff check .

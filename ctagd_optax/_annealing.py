@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 
 Annealing = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
@@ -16,7 +17,8 @@ def _linear(gamma, fraction, step):
 def _exponential(gamma, fraction, step):
     r"""Our reading of "factor ½": :math:`\gamma_{k,t} = 1 + (\gamma_k - 1) / 2^t`."""
     del fraction
-    return 1.0 + (gamma - 1.0) * 0.5 ** step.astype(gamma.dtype)
+    annealed = 1.0 + (gamma - 1.0) * 0.5 ** step.astype(gamma.dtype)
+    return jnp.where(annealed > 0, annealed, gamma)  # 1 + (γ - 1) may round to 0
 
 
 def _none(gamma, fraction, step):

@@ -31,10 +31,12 @@ def check_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
 
 
 def check_dtype(name: str, dtype: DTypeLike | None) -> None:
-    """Checks that a dtype is real and floating-point, or None."""
-    if dtype is not None and not jnp.issubdtype(dtype, jnp.floating):
+    """Checks that a dtype can hold sums: one with the range of float32, or None."""
+    known = "bfloat16", "float32", "float64"
+    if dtype is not None and jnp.dtype(dtype).name not in known:
         raise TypeError(
-            f"{name} must be a real floating-point dtype, got {jnp.dtype(dtype).name}"
+            f"{name} must be one of {', '.join(known)}, which have the range that sums "
+            f"need; got {jnp.dtype(dtype).name}"
         )
 
 

@@ -26,6 +26,7 @@ from ctagd_optax._trees import (
     entries,
     largest,
     map_with_index,
+    out_of_range,
     stack,
     totals,
     wide,
@@ -46,8 +47,10 @@ class CurvatureInfo(NamedTuple):
       clamped_low: share of coordinates whose estimate was raised to ``curvature_min``;
         with ``unobserved="clamp"`` those without evidence are among them.
       clamped_high: share of coordinates lowered to ``curvature_max``.
-      relative_correction: norm of the correction over the norm of the tensor.
-      left_out: samples left out of the epoch because the gradient was not finite.
+      relative_correction: norm of the correction over the norm of the tensor;
+        infinite where that is 0 or NaN.
+      left_out: samples left out of the epoch because the gradient was not finite, and
+        the correction if it would take float16 parameters out of range.
     """
 
     observed: jax.Array
@@ -171,6 +174,7 @@ def close_epoch(
     )
     length, scale = (jnp.sqrt(stack([each[i] for each in squares])) for i in range(2))
     unchanged = (length == 0) | ~jnp.isfinite(length)
+    relative = jnp.where(unchanged, 0, length / scale)
     there = observed > 0
 
     def share(counts):
@@ -180,7 +184,7 @@ def close_epoch(
         observed=share(observed),
         clamped_low=jnp.where(there, share(low if skip else low + sizes - observed), 0),
         clamped_high=share(high),
-        relative_correction=jnp.where(unchanged, 0, length / scale),
+        relative_correction=jnp.where(jnp.isnan(relative), jnp.inf, relative),
         left_out=jnp.zeros(gamma.shape, jnp.int32) if left_out is None else left_out,
     )
     return jnp.where(there, gamma, 1), correction, jax.lax.stop_gradient(info)
@@ -231,8 +235,9 @@ def ct_agd(
 
     ``update(gradients, state, params)`` needs ``params``. It also takes ``epoch_end``,
     a boolean that may be traced: True closes the epoch at this step and False keeps it
-    open, whatever the counter says. All other extra arguments go to the backbone and to
-    the estimator.
+    open, whatever the counter says; :class:`optax.MultiSteps` between its updates and
+    :func:`optax.apply_if_finite` at a NaN lose it, as they do not call ``update``. All
+    other extra arguments go to the backbone and to the estimator.
 
     All defaults but the clamp are the paper's. Its appendix has ``curvature_min=1e-2,
     curvature_max=1e2`` and its ablation calls the intervals equal. In our runs they are
@@ -261,8 +266,10 @@ def ct_agd(
         formula, by which it has the curvature :math:`\lambda_{\min}`; "skip" leaves it
         out of the correction and of the quantile.
       accumulator_dtype: dtype of the running sums; None is float32 for 16-bit
-        parameters, else the parameter's. Previous parameters and gradients are always
-        kept in the parameter's dtype, as their differences need every bit.
+        parameters, else the parameter's. Previous parameters and gradients keep the
+        parameter's dtype, as their differences need every bit; gradients of 16-bit
+        parameters are kept in float32, unless both dtypes are the same. Sums in
+        bfloat16 are off by a few percent in an entry, in epochs of any length.
 
     Returns:
       A :class:`optax.GradientTransformationExtraArgs` with the state
@@ -342,22 +349,20 @@ def ct_agd(
         )
         if not summing:
             return CTAGDEvidence(curvature, None, None)
-        start = step.epoch_step == 0
-
-        finite = step.finite()
+        finite, t = step.finite(), step.epoch_step
 
         def add(i, total, g):
             dtype = wide(total.dtype)
-            term = step.epoch_step.astype(dtype) * g.astype(dtype)
-            return accumulate(total, choose(finite[i], term, 0), start)
+            term = t.astype(dtype) * g.astype(dtype)
+            return accumulate(total, choose(finite[i], term, 0), t)
 
-        weight = jnp.where(step.finite_vector(), step.epoch_step, 0)
+        weight = jnp.where(step.finite_vector(), t, 0)
 
         return CTAGDEvidence(
             curvature=curvature,
             gradient_sum=map_with_index(add, evidence.gradient_sum, step.gradients),
             gradient_weight=accumulate(
-                evidence.gradient_weight, weight.astype(jnp.float32), start
+                evidence.gradient_weight, weight.astype(jnp.float32), t
             ),
         )
 
@@ -379,7 +384,7 @@ def ct_agd(
         evidence: CTAGDEvidence, step: Step, gamma: jax.Array, info: CurvatureInfo
     ):
         del gamma, info  # the paper's divisor is taken afresh from each epoch
-        return close_epoch(
+        gamma, correction, info = close_epoch(
             estimator.estimate(evidence.curvature, eps),
             corrected_gradient(evidence, step),
             step.params,
@@ -393,6 +398,22 @@ def ct_agd(
             quantile=quantile,
             unobserved=unobserved,
             left_out=step.left_out,
+        )
+        beyond = out_of_range(step.params, step.updates, correction)
+        if beyond is None:
+            return gamma, correction, info
+        beyond &= info.relative_correction > 0
+        left_out = entries(beyond.astype(jnp.float32), len(step.sizes))
+        correction = map_with_index(
+            lambda i, c: choose(left_out[i] > 0, -0.0, c), correction
+        )
+        return (
+            gamma,
+            correction,
+            info._replace(
+                relative_correction=jnp.where(beyond, 0, info.relative_correction),
+                left_out=info.left_out + beyond.astype(jnp.int32),
+            ),
         )
 
     return curvature_tuned(
@@ -445,8 +466,18 @@ def _check_boundary(
 ) -> None:
     """Checks the numbers that close an epoch; traced ones are taken as they come."""
     check_number("correction_rate", correction_rate, 0)
-    check_number("curvature_min", curvature_min, 0, above=True)
-    check_number("curvature_max", curvature_max, 0, above=True)
+    for name, bound in (
+        ("curvature_min", curvature_min),
+        ("curvature_max", curvature_max),
+    ):
+        check_number(name, bound, 0, above=True)
+        number, finfo = concrete(name, bound), jnp.finfo(jnp.float32)
+        least, most = float(finfo.tiny), float(finfo.max)
+        if number is not None and not least <= number <= most:
+            raise ValueError(
+                f"{name} must be from {least:.2g} to {most:.2g}, the range of float32; "
+                f"got {bound}"
+            )
     low = concrete("curvature_min", curvature_min)
     high = concrete("curvature_max", curvature_max)
     if low is not None and high is not None and low > high:

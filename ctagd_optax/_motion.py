@@ -11,9 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from ctagd_optax._trees import choose, entries, stack, totals, wide, widest
-
-_ODD = 2654435769, 3266489917, 668265263, 374761393  # multipliers that mix bits
+from ctagd_optax._trees import choose, entries, places, stack, totals, wide, widest
 
 
 class Motion(NamedTuple):
@@ -55,7 +53,7 @@ def see(
     g, u = leaves(gradients), leaves(updates)
     before, old = leaves(previous_params), leaves(previous_motion)
     scale = entries(multiplier, len(g))
-    weights = [_weights(x.shape) for x in g]
+    weights = [_weights(x) for x in g]
     own = _products(((0, 1), (2, 1), (2, 2), (2, 3)), old, g, u, weights)
     motion = list(map(_move, leaves(params), before, scale, old, own))
     seen = _products(((0, 1), (0, 0), (0, 2), (1, 1)), motion, g, weights)
@@ -80,16 +78,12 @@ def _products(
     return totals(list(map(terms, *lists)))
 
 
-def _weights(shape: tuple[int, ...]) -> jax.Array:
+def _weights(x: jax.Array) -> jax.Array:
     """Numbers from -1 to 1 that look random, a function of the place alone.
 
     Entries that cancel, as those of a softmax layer do, do not cancel with weights.
     """
-    bits = jnp.full(shape, 2246822519, jnp.uint32)
-    for axis in range(len(shape)):
-        place = jax.lax.broadcasted_iota(jnp.uint32, shape, axis)
-        bits += place * jnp.uint32(_ODD[axis % len(_ODD)])
-    signed = jax.lax.bitcast_convert_type(bits, jnp.int32)
+    signed = jax.lax.bitcast_convert_type(places(x), jnp.int32)
     return signed.astype(jnp.float32) * jnp.float32(2**-31)
 
 

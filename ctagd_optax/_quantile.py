@@ -52,7 +52,8 @@ def tensor_quantile(
     the result is made of; equal entries share it, and ``q`` is a constant.
 
     Args:
-      x: real floating-point tensor of any shape, with fewer than 2**31 entries.
+      x: real floating-point tensor of any shape, of 16 bits or more, with fewer than
+        2**31 entries.
       q: the quantile (:math:`\omega`) in [0, 1]; may be traced, and is clipped then.
       where: boolean tensor of ``x``'s shape; entries where it is False are left out.
 
@@ -73,6 +74,8 @@ def tensor_quantile(
         raise TypeError(
             f"x must be a real floating-point tensor, got dtype {x.dtype.name}"
         )
+    if jnp.finfo(x.dtype).bits < 16:
+        raise TypeError(f"x must have at least 16 bits, got {x.dtype.name}; cast it")
     if jnp.ndim(q):
         raise TypeError(f"q must be one number, got an array of shape {jnp.shape(q)}")
     if isinstance(q, numbers.Real):

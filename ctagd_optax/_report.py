@@ -25,7 +25,8 @@ class CurvatureRow(NamedTuple):
       clamped_low: share of coordinates raised to ``curvature_min``.
       clamped_high: share of coordinates lowered to ``curvature_max``.
       relative_correction: norm of the last correction over the norm of the tensor.
-      left_out: samples left out because the gradient was not finite.
+      left_out: samples left out because the gradient was not finite, and corrections
+        because they were out of range.
     """
 
     path: str

@@ -305,7 +305,8 @@ def robust_method(
 
     def observe(evidence, memory, step, **extra_args):
         del extra_args
-        seen, start = step.figures, step.epoch_step == 0
+        seen, t = step.figures, step.epoch_step
+        start = t == 0
         streak = jnp.where(start, 0, memory.streak)
         sizes, finite = stack(step.sizes), step.finite_vector()
         scale = jnp.where(streak >= 1, memory.last_multiplier, 1)
@@ -324,7 +325,7 @@ def robust_method(
         promise = earlier * share * memory.own_promise
         overlap = earlier * seen.overlap / scale
         terms = curvature, curvature, promise, overlap, fresh, fresh
-        ready = (streak >= 2) & finite
+        ready = (streak >= 2) & finite & jnp.isfinite(sum(terms))
 
         def add(name, total, term):
             term = jnp.where(ready, term, 0)
@@ -338,8 +339,8 @@ def robust_method(
         return RobustEvidence(
             sums=MotionSums(*map(add, MotionSums._fields, evidence.sums, terms)),
             last_overlap=jnp.where(finite & (streak >= 1), seen.overlap, 0),
-            squared_gradients=accumulate(evidence.squared_gradients, size, start),
-            steps=accumulate(evidence.steps, counted.astype(jnp.int32), start),
+            squared_gradients=accumulate(evidence.squared_gradients, size, t),
+            steps=accumulate(evidence.steps, counted.astype(jnp.int32), t),
             agreement=agreement,
             settings=settings(),
         )

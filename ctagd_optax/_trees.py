@@ -1,5 +1,6 @@
 """Small functions over the leaves of a tree."""
 
+import functools
 import math
 import numbers
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ import optax
 from jax.typing import ArrayLike, DTypeLike
 
 _ONE_STAGE = 4096  # entries
+_ODD = 2654435769, 3266489917, 668265263, 374761393  # multipliers that mix bits
 _GROUP = 32  # XLA makes one kernel of a sum up to this length
 
 
@@ -135,9 +137,13 @@ def _reduce(
     zeros = [jnp.zeros((), x.dtype) for x in terms]
     if len(terms) == 1:
         return [jax.lax.reduce(terms[0], zeros[0], operation, dimensions)]
-    return jax.lax.reduce(
-        list(terms), zeros, lambda a, b: jax.tree.map(operation, a, b), dimensions
-    )
+    return jax.lax.reduce(list(terms), zeros, _on_each(operation), dimensions)
+
+
+@functools.cache
+def _on_each(operation: Callable) -> Callable:
+    """The operation on lists; one object, so that JAX compiles its reduction once."""
+    return lambda a, b: jax.tree.map(operation, a, b)
 
 
 def _divisor(size: int) -> int:
@@ -157,6 +163,29 @@ def largest(tensors: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
     return tuple(found for (found,) in totals(terms, jax.lax.max))
 
 
+def out_of_range(params: optax.Params, *steps: Any) -> jax.Array | None:
+    """For each tensor, whether steps may take it out of its dtype's range.
+
+    None where all dtypes have the range of float32, so that others pay nothing.
+    """
+    tensors = list(zip(*map(jax.tree.leaves, (params, *steps)), strict=True))
+    limits = [min(_limit(x.dtype) for x in each[:2]) for each in tensors]
+    if all(limit == math.inf for limit in limits):
+        return None
+    reach = [
+        jnp.sum(stack(largest(each))) if limit < math.inf else jnp.zeros(())
+        for each, limit in zip(tensors, limits, strict=True)
+    ]
+    return stack(reach) > np.asarray(limits, np.float32)
+
+
+def _limit(dtype: DTypeLike) -> float:
+    """The largest number that no rounding makes infinite; none for wide ranges."""
+    finfo = jnp.finfo(dtype)
+    most = float(finfo.max)
+    return math.inf if most > 1e38 else most * (1 - float(finfo.eps))
+
+
 def accumulators(params: optax.Params, dtype: DTypeLike | None) -> Any:
     """Zeros like the parameters, in the dtype that sums are kept in."""
     return jax.tree.map(
@@ -170,11 +199,45 @@ def counters(params: optax.Params, dtype: DTypeLike = jnp.int32) -> jax.Array:
     return jnp.zeros((len(jax.tree.leaves(params)),), dtype)
 
 
-def accumulate(total: jax.Array, term: jax.Array, start: jax.Array) -> jax.Array:
-    """Adds to a running sum, which starts anew where ``start`` holds."""
+def accumulate(total: jax.Array, term: jax.Array, t: jax.Array) -> jax.Array:
+    """Adds the term of step t to a running sum, which starts anew at step 0."""
     dtype = max(term.dtype, total.dtype, key=lambda dtype: dtype.itemsize)
-    before = choose(start, 0, total).astype(dtype)
-    return (before + term.astype(dtype)).astype(total.dtype)
+    before = choose(t == 0, 0, total).astype(dtype)
+    after = before + term.astype(dtype)
+    if total.dtype == jnp.bfloat16:
+        return _dither(after, t)
+    return after.astype(total.dtype)
+
+
+def _dither(x: jax.Array, t: jax.Array) -> jax.Array:
+    """Rounds to bfloat16, up or down so that errors of many steps cancel.
+
+    A sum that is rounded to the nearest stalls once terms are below its last digit.
+    Here a number that is a share f of the way to the next is rounded up in a share f of
+    the steps: where a threshold, which goes round by the golden ratio, is below f.
+    """
+    x = x.astype(jnp.float32)
+    bits = jax.lax.bitcast_convert_type(x, jnp.uint32)
+    threshold = places(x) + t.astype(jnp.uint32) * jnp.uint32(_ODD[0])
+    bits = (bits + (threshold >> 16)) & jnp.uint32(0xFFFF0000)
+    rounded = jax.lax.bitcast_convert_type(bits, jnp.float32)
+    return jnp.where(jnp.isfinite(x), rounded, x).astype(jnp.bfloat16)
+
+
+def places(x: jax.Array) -> jax.Array:
+    """Integers that look random, like a tensor; a function of the place alone."""
+    bits = jax.lax.full_like(x, 2246822519, jnp.uint32)
+    for axis in range(x.ndim):
+        place = jax.lax.broadcasted_iota(jnp.uint32, x.shape, axis, **spread_like(x))
+        bits += place * jnp.uint32(_ODD[axis % len(_ODD)])
+    return bits
+
+
+def spread_like(x: jax.Array) -> dict[str, Any]:
+    """What makes JAX spread a new tensor over an Explicit mesh as another is."""
+    sharding = jax.typeof(x).sharding
+    explicit = jax.sharding.AxisType.Explicit in sharding.mesh.axis_types
+    return {"out_sharding": sharding} if explicit else {}
 
 
 def choose(condition: jax.Array, x: ArrayLike, y: ArrayLike) -> jax.Array:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.core import Tracer
 
 from ctagd_optax._checks import (
     check_backbone,
@@ -20,7 +21,15 @@ from ctagd_optax._checks import (
     check_update,
     check_whole,
 )
-from ctagd_optax._trees import choose, entries, multiply, stack, wide, widest
+from ctagd_optax._trees import (
+    choose,
+    entries,
+    multiply,
+    out_of_range,
+    stack,
+    wide,
+    widest,
+)
 
 Gamma = jax.Array
 Info = Any
@@ -165,27 +174,29 @@ def curvature_tuned(
     # the next epoch forgets it, which saves a vector of its own.
     @jax.jit
     def boundary(closing, gamma, info, evidence, memory, step):
-        def carried(correction):
-            if not method.corrects:
-                return None, None
-            after = method.remember(memory, step)
-            if not _fits(method.spare, step.updates):
-                return after, _add(step.updates, correction)
-            if correction is not None:
-                correction = jax.tree.map(
-                    lambda c, u: c.astype(u.dtype), correction, step.updates
-                )
-                after = after._replace(**{str(method.spare): correction})
-            return after, None
-
         def close():
             new_gamma, correction, new_info = method.close(evidence, step, gamma, info)
-            return new_gamma, new_info, carried(correction)
+            return new_gamma, new_info, carried(memory, step, correction)
 
         def go_on():
-            return gamma, info, carried(None)
+            return gamma, info, carried(memory, step)
 
         return jax.lax.cond(closing, close, go_on)
+
+    def carried(memory, step, correction=None):
+        if not method.corrects:
+            return None, None
+        after = method.remember(memory, step)
+        if method.spare is None:
+            return after, _add(step.updates, correction)
+        if correction is not None:
+            correction = jax.tree.map(
+                lambda c, x: c.astype(x.dtype),
+                correction,
+                getattr(after, method.spare),
+            )
+            after = after._replace(**{method.spare: correction})
+        return after, None
 
     def init_fn(params: optax.Params) -> CTAGDState:
         check_params(params)
@@ -233,11 +244,20 @@ def curvature_tuned(
         sizes, figures = method.look(state.memory, gradients, params, updates)
         gamma = jnp.atleast_1d(jnp.asarray(method.divisor(state, fraction, sizes)))
         relative_rate = _scheduled(schedule, state.step_count)
-        # One vector for all tensors: XLA would compile a kernel for each reciprocal.
-        dtype = widest(updates)
-        multiplier = relative_rate.astype(dtype) / gamma.astype(dtype)
-        tensors = state.gamma.shape
-        updates = multiply(updates, entries(multiplier, *tensors))
+        dtype, tensors = widest(updates), state.gamma.shape
+
+        def divide(gamma):
+            # One vector for all: XLA would compile a kernel for each reciprocal.
+            multiplier = relative_rate.astype(dtype) / gamma.astype(dtype)
+            return multiplier, multiply(updates, entries(multiplier, *tensors))
+
+        multiplier, divided = divide(gamma)
+        beyond = out_of_range(params, divided)
+        if beyond is not None:  # a γ below 1 did it, or the backbone
+            beyond = jnp.any(beyond) if gamma.shape == (1,) else beyond
+            gamma = jnp.where(beyond, jnp.maximum(gamma, 1), gamma)
+            multiplier, divided = divide(gamma)
+        updates = divided
 
         start = t == 0
         step = Step(
@@ -257,10 +277,15 @@ def curvature_tuned(
         evidence = method.observe(state.evidence, state.memory, step, **extra_args)
 
         closing = t >= length - 1 if epoch_end is None else jnp.asarray(epoch_end)
-        gamma, info, carried = boundary(
-            closing, state.gamma, state.info, evidence, state.memory, step
-        )
-        memory, corrected = carried
+        gamma, info = state.gamma, state.info
+        if any(isinstance(x, Tracer) for x in (t, closing)) or closing:
+            gamma, info, (memory, corrected) = boundary(
+                closing, gamma, info, evidence, state.memory, step
+            )
+        else:
+            # Nothing to compile, as optax.inject_hyperparams makes a new optimizer,
+            # and so a new boundary, for every update.
+            memory, corrected = carried(state.memory, step)
         if not method.corrects:
             memory = method.remember(state.memory, step)
         elif corrected is not None:
@@ -298,12 +323,6 @@ def _scheduled(schedule: optax.ScalarOrSchedule | None, count: jax.Array) -> jax
             f"got an array of shape {rate.shape}"
         )
     return rate
-
-
-def _fits(spare: str | None, updates: optax.Updates) -> bool:
-    """Whether a correction can be kept like the updates: not in float16's range."""
-    finfos = [jnp.finfo(u.dtype) for u in jax.tree.leaves(updates)]
-    return spare is not None and all(float(finfo.max) > 1e38 for finfo in finfos)
 
 
 def _add(updates: optax.Updates, correction: optax.Updates | None) -> optax.Updates:

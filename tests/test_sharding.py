@@ -14,6 +14,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import ctagd_optax
+from ctagd_optax import _trees
 
 SPECS = {"w": P("x", None), "b": P("x"), "scalar": P()}
 
@@ -212,3 +213,62 @@ def test_gradients_of_a_part_of_the_batch_on_each_device(opt, default_jax):
         results.append((params, state.gamma))
     assert (results[0][1] != 1).all()
     chex.assert_trees_all_close(*results, rtol=1e-4, atol=1e-6)
+
+
+DRAWS = {
+    "same_batch": lambda: literal(estimator=ctagd_optax.same_batch()),
+    "hutchinson": lambda: literal(estimator=ctagd_optax.hutchinson()),
+    "noise": lambda: literal(estimator=ctagd_optax.secant(noise_std=0.1)),
+    "sums": lambda: literal(accumulator_dtype=jnp.bfloat16),
+    "robust": robust,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "axis_type"),
+    [
+        *((name, AxisType.Explicit) for name in DRAWS),
+        ("hutchinson", AxisType.Auto),
+        ("sums", AxisType.Auto),
+    ],
+    ids=str,
+)
+def test_no_device_makes_a_whole_tensor(name, axis_type, default_jax):
+    mesh = jax.make_mesh((4, 2), ("x", "y"), axis_types=(axis_type,) * 2)
+    opt, place = DRAWS[name](), NamedSharding(mesh, P("y", "x"))
+    params = jax.ShapeDtypeStruct((48, 112), jnp.float32, sharding=place)
+    with jax.set_mesh(mesh):
+        places = optax.tree.map_params(
+            opt,
+            lambda _, sharding: sharding,
+            jax.eval_shape(opt.init, params),
+            place,
+            transform_non_params=lambda _: NamedSharding(mesh, P()),
+        )
+        state = jax.tree.map(
+            lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
+            jax.eval_shape(opt.init, params),
+            places,
+        )
+        hlo = jax.jit(quadratic_step(opt)).lower(params, state).compile().as_text()
+    sizes = {
+        math.prod(int(n) for n in shape.split(","))
+        for shape in re.findall(r"\w\[([\d,]+)\]", hlo)
+    }
+    assert 24 * 28 in sizes
+    assert max(sizes) <= 2 * 24 * 28  # two words of random bits
+
+
+@pytest.mark.parametrize("axis_type", [AxisType.Explicit, AxisType.Auto], ids=str)
+def test_sums_of_16_bits_are_rounded_alike_on_many_devices(axis_type):
+    rng = np.random.default_rng(0)
+    total = jnp.asarray(rng.standard_normal((16, 8)), jnp.bfloat16)
+    term = jnp.asarray(rng.standard_normal((16, 8)), jnp.float32)
+    alone = jax.jit(_trees.accumulate)(total, term, jnp.int32(3))
+    mesh = jax.make_mesh((4, 2), ("x", "y"), axis_types=(axis_type,) * 2)
+    with jax.set_mesh(mesh):
+        place = NamedSharding(mesh, P("y", "x"))
+        spread = jax.device_put((total, term), place)
+        found = jax.jit(_trees.accumulate)(*spread, jnp.int32(3))
+    assert found.sharding.is_equivalent_to(place, 2)
+    np.testing.assert_array_equal(found.astype(jnp.float32), alone.astype(jnp.float32))

@@ -8,7 +8,14 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike, DTypeLike
 
-from ctagd_optax._trees import accumulate, choose, entries, map_with_index, wide
+from ctagd_optax._trees import (
+    accumulate,
+    choose,
+    entries,
+    map_with_index,
+    spread_like,
+    wide,
+)
 from ctagd_optax._wrapper import Step
 
 
@@ -69,9 +76,9 @@ def check_estimator(estimator: Any) -> None:
     )
 
 
-def accumulate_products(totals: Any, a: Any, b: Any, start: jax.Array) -> Any:
+def accumulate_products(totals: Any, a: Any, b: Any, t: jax.Array) -> Any:
     """Adds the products of two trees to a tree of running sums."""
-    return jax.tree.map(lambda s, x, y: accumulate(s, x * y, start), totals, a, b)
+    return jax.tree.map(lambda s, x, y: accumulate(s, x * y, t), totals, a, b)
 
 
 def differences(end: Any, begin: Any, where: Sequence[jax.Array]) -> Any:
@@ -84,11 +91,11 @@ def differences(end: Any, begin: Any, where: Sequence[jax.Array]) -> Any:
     return map_with_index(difference, end, begin)
 
 
-def finite_only(tree: Any, step: Step) -> Any:
-    """A tree in the parameters' dtypes; NaN in tensors that the step leaves out."""
+def finite_only(tree: Any, like: Any, step: Step) -> Any:
+    """A tree in the dtypes of another; NaN in tensors that the step leaves out."""
     finite = step.finite()
     return map_with_index(
-        lambda i, x, p: choose(finite[i], x.astype(p.dtype), jnp.nan), tree, step.params
+        lambda i, x, y: choose(finite[i], x.astype(y.dtype), jnp.nan), tree, like
     )
 
 
@@ -102,14 +109,14 @@ def sample_key(seed: ArrayLike, step: Step, tensor: int) -> jax.Array:
 
 def random_signs(seed: ArrayLike, step: Step) -> Any:
     """A tree like the parameters of 1 and -1, each with probability one half."""
-    return map_with_index(
-        # Times ones like the parameter, which spreads the signs over devices as it is.
-        lambda i, p: (
-            jnp.ones_like(p)
-            * jax.random.rademacher(sample_key(seed, step, i), p.shape, p.dtype)
-        ),
-        step.params,
-    )
+
+    def signs(i, p):
+        key = sample_key(seed, step, i)
+        drawn = jax.random.rademacher(key, p.shape, p.dtype, **spread_like(p))
+        # Times ones like the parameter, so that it varies over devices as that does.
+        return jnp.ones_like(p) * drawn
+
+    return map_with_index(signs, step.params)
 
 
 def square_root(variance: jax.Array) -> jax.Array:

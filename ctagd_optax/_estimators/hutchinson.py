@@ -109,8 +109,8 @@ def hutchinson(every: ArrayLike = 1, seed: ArrayLike = 0) -> CurvatureEstimator:
                 "hutchinson() needs obj_fn, the loss as a function of the parameters, "
                 "as an extra argument of update"
             )
-        start = step.epoch_step == 0
-        due = step.epoch_step % every == 0
+        t = step.epoch_step
+        due = t % every == 0
 
         def product():
             signs = random_signs(seed, step)
@@ -124,7 +124,7 @@ def hutchinson(every: ArrayLike = 1, seed: ArrayLike = 0) -> CurvatureEstimator:
             due & finite & all_finite(x)
             for finite, x in zip(step.finite(), jax.tree.leaves(products), strict=True)
         ]
-        count = accumulate(evidence.sample_count, stack(valid, jnp.int32), start)
+        count = accumulate(evidence.sample_count, stack(valid, jnp.int32), t)
         share = 1 / jnp.maximum(count, 1).astype(jnp.float32)
         shares = [
             jnp.where(one, x, 0)
@@ -133,16 +133,16 @@ def hutchinson(every: ArrayLike = 1, seed: ArrayLike = 0) -> CurvatureEstimator:
 
         def deviation(i, x, mean):
             dtype = wide(x.dtype)
-            mean = jnp.where(start, 0, mean).astype(dtype)
+            mean = jnp.where(t == 0, 0, mean).astype(dtype)
             return jnp.where(valid[i], x.astype(dtype) - mean, 0)
 
         deviations = map_with_index(deviation, products, evidence.product_mean)
 
         def move(i, mean, d):
-            return accumulate(mean, shares[i].astype(d.dtype) * d, start)
+            return accumulate(mean, shares[i].astype(d.dtype) * d, t)
 
         def spread(i, total, d):
-            return accumulate(total, (1 - shares[i]).astype(d.dtype) * d**2, start)
+            return accumulate(total, (1 - shares[i]).astype(d.dtype) * d**2, t)
 
         return HutchinsonEvidence(
             product_mean=map_with_index(move, evidence.product_mean, deviations),
@@ -162,7 +162,8 @@ def hutchinson(every: ArrayLike = 1, seed: ArrayLike = 0) -> CurvatureEstimator:
 
         def standard_error(i, total):
             dtype = wide(total.dtype)
-            pairs = jnp.maximum(count[i] * (count[i] - 1), 1).astype(dtype)
+            samples = count[i].astype(dtype)
+            pairs = jnp.maximum(samples * (samples - 1), 1)
             root = square_root(total.astype(dtype) / pairs)
             return jnp.where(count[i] > 1, root, jnp.inf)
 

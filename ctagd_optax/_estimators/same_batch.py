@@ -129,7 +129,7 @@ def same_batch(every: ArrayLike = 1, seed: ArrayLike = 0) -> CurvatureEstimator:
             lambda p, v, u: p + v * u.astype(p.dtype), step.params, signs, step.updates
         )
         return point, jax.tree.map(
-            lambda g, p: g.astype(p.dtype), grad_fn(point), step.params
+            lambda y, g: y.astype(g.dtype), grad_fn(point), step.gradients
         )
 
     def observe(
@@ -153,7 +153,9 @@ def same_batch(every: ArrayLike = 1, seed: ArrayLike = 0) -> CurvatureEstimator:
         due = step.epoch_step % every == 0
         if grad_fn is not None:
             second_params, second_gradients = jax.lax.cond(
-                due, lambda: probe(grad_fn, step), lambda: (step.params,) * 2
+                due,
+                lambda: probe(grad_fn, step),
+                lambda: (step.params, step.gradients),
             )
         valid = [
             due & finite & all_finite(g)
@@ -165,14 +167,14 @@ def same_batch(every: ArrayLike = 1, seed: ArrayLike = 0) -> CurvatureEstimator:
         dg = differences(second_gradients, step.gradients, valid)
 
         def add(totals, a, b):
-            return accumulate_products(totals, a, b, step.epoch_step == 0)
+            return accumulate_products(totals, a, b, step.epoch_step)
 
         return SameBatchEvidence(
             displacement_square=add(evidence.displacement_square, dx, dx),
             displacement_change=add(evidence.displacement_change, dx, dg),
             change_square=add(evidence.change_square, dg, dg),
             sample_count=accumulate(
-                evidence.sample_count, stack(valid, jnp.int32), step.epoch_step == 0
+                evidence.sample_count, stack(valid, jnp.int32), step.epoch_step
             ),
         )
 

@@ -19,6 +19,7 @@ from ctagd_optax._trees import (
     accumulators,
     choose,
     map_with_index,
+    spread_like,
     subtract,
     wide,
 )
@@ -51,7 +52,8 @@ class SecantMemory(NamedTuple):
 
 def quotient_noise(seed: int, step: Step, tensor: int, like: jax.Array) -> jax.Array:
     """Standard normal noise, a pure function of seed, epoch, step and tensor."""
-    return jax.random.normal(sample_key(seed, step, tensor), like.shape, like.dtype)
+    key = sample_key(seed, step, tensor)
+    return jax.random.normal(key, like.shape, like.dtype, **spread_like(like))
 
 
 def secant(
@@ -110,8 +112,14 @@ def secant(
             quotient_sum=accumulators(params, accumulator_dtype),
             mask_sum=accumulators(params, accumulator_dtype),
         )
+
+        def gradient(p):  # which may be wider than the parameters
+            given = accumulator_dtype is not None
+            narrow = given and p.dtype == jnp.dtype(accumulator_dtype)
+            return jnp.zeros_like(p, dtype=p.dtype if narrow else wide(p.dtype))
+
         return evidence, SecantMemory(
-            previous_gradients=jax.tree.map(jnp.zeros_like, params),
+            previous_gradients=jax.tree.map(gradient, params),
             previous_params=(
                 jax.tree.map(jnp.zeros_like, params) if pairing == "equation" else None
             ),
@@ -126,28 +134,28 @@ def secant(
         del extra_args
         if not jax.tree.leaves(step.gradients):
             return evidence  # there is nothing to transpose below
-        start = step.epoch_step == 0
-        t = step.epoch_step if weighting == "linear" else jnp.ones_like(step.epoch_step)
-
+        t = step.epoch_step
+        factor = t if weighting == "linear" else jnp.ones_like(t)
         finite = step.finite()
 
         def observe_tensor(i, g, g_before, dx, numerator, denominator):
             dtype = wide(g_before.dtype)
             dx = dx.astype(dtype)
             # What the step before left out is NaN.
-            bound = choose(finite[i] & ~start, jnp.asarray(eps, dtype), jnp.inf)
+            bound = choose(finite[i] & (t > 0), jnp.asarray(eps, dtype), jnp.inf)
             mask = jnp.abs(dx) > bound
-            change = g.astype(dtype) - g_before.astype(dtype)
+            # Both ends are rounded alike, or that would be taken for curvature.
+            change = g.astype(g_before.dtype).astype(dtype) - g_before.astype(dtype)
             if pairing == "algorithm":
                 mask &= ~jnp.isnan(change)
             h = choose(mask, change, 0) / choose(mask, dx, 1)
             if not noiseless:
                 noise = jnp.asarray(noise_std, dtype) * quotient_noise(seed, step, i, h)
                 h += choose(mask, noise, 0)
-            weight = t.astype(dtype)
+            weight = factor.astype(dtype)
             return SecantEvidence(
-                quotient_sum=accumulate(numerator, weight * h, start),
-                mask_sum=accumulate(denominator, weight * mask.astype(dtype), start),
+                quotient_sum=accumulate(numerator, weight * h, t),
+                mask_sum=accumulate(denominator, weight * mask.astype(dtype), t),
             )
 
         tensors = map_with_index(
@@ -164,12 +172,15 @@ def secant(
         )
 
     def remember(memory, step):
-        del memory
         # A sample that is left out is NaN: the next one has no pair.
         return SecantMemory(
-            previous_gradients=finite_only(step.gradients, step),
+            previous_gradients=finite_only(
+                step.gradients, memory.previous_gradients, step
+            ),
             previous_params=(
-                finite_only(step.params, step) if pairing == "equation" else None
+                finite_only(step.params, step.params, step)
+                if pairing == "equation"
+                else None
             ),
         )
 

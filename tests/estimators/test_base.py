@@ -187,7 +187,7 @@ def test_accumulator_dtype(name):
 @pytest.mark.parametrize(("dtype", "kept"), [("float64", True), ("float32", False)])
 def test_sums_keep_their_bits(dtype, kept):
     total = accumulate(
-        jnp.asarray(1.0, dtype), jnp.asarray(1e-9, "float32"), jnp.asarray(False)
+        jnp.asarray(1.0, dtype), jnp.asarray(1e-9, "float32"), jnp.asarray(1)
     )
     assert total.dtype == dtype
     assert (total > 1) == kept

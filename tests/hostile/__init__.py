@@ -1,0 +1,1 @@
+"""What is hard on numbers: narrow dtypes, long epochs, wild gradients."""

@@ -1,0 +1,245 @@
+"""Narrow dtypes, long epochs and wild gradients."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import ctagd_optax
+from ctagd_optax._annealing import get_annealing
+from ctagd_optax._trees import accumulate
+from tests import problems, reference
+
+pytestmark = pytest.mark.usefixtures("default_jax")
+
+
+def constant_gradients(opt, params, gradient, steps):
+    """Where the same gradient, over and over, leads to."""
+    state = opt.init(params)
+    update = jax.jit(opt.update)
+    grads = jax.tree.map(lambda p: jnp.full_like(p, gradient), params)
+    for _ in range(steps):
+        updates, state = update(grads, state, params)
+        params = optax.apply_updates(params, updates)
+    return params, state
+
+
+# The range of float16
+
+
+@pytest.mark.parametrize(
+    "estimator", [ctagd_optax.secant(), ctagd_optax.secant("algorithm")]
+)
+def test_a_correction_out_of_range_is_left_out_and_counted(estimator):
+    opt = ctagd_optax.ct_agd(
+        optax.sgd(0.01), 2, curvature_min=1e-2, estimator=estimator
+    )
+    params = {"half": jnp.ones(3, jnp.float16), "single": jnp.ones(3, jnp.float32)}
+    params, state = constant_gradients(opt, params, 1400.0, 2)
+    np.testing.assert_allclose(params["half"], 1 - 2 * 14, rtol=1e-3)
+    assert (params["single"] < -60_000).all()
+    np.testing.assert_array_equal(state.info.left_out, [1, 0])
+    assert state.info.relative_correction[0] == 0
+    assert state.info.relative_correction[1] > 0
+
+
+def test_a_small_divisor_does_not_take_an_update_out_of_range():
+    opt = ctagd_optax.ct_agd(optax.sgd(10.0), 2, correction_rate=0.0)
+    params = {"half": jnp.ones(3, jnp.float16), "single": jnp.ones(3, jnp.float32)}
+    params, state = constant_gradients(opt, params, 1400.0, 3)
+    # The third would be divided by 0.1.
+    assert (params["half"] > -60_000).all()
+    assert (params["single"] < -150_000).all()
+    np.testing.assert_allclose(state.multiplier, [1, 10], rtol=1e-6)
+
+
+def test_a_multiplier_of_all_does_not_take_an_update_out_of_range():
+    opt = ctagd_optax.robust_ct_agd(optax.sgd(1.0), 8)
+    params = {"half": jnp.ones(3, jnp.float16), "single": jnp.ones(3, jnp.float32)}
+    state = opt.init(params)
+    grown = state._replace(gamma=state.gamma / 20, epoch=state.epoch + 1)
+    update = jax.jit(opt.update)
+    for gradient, multiplier in ((1.0, 20.0), (6e4, 1.0)):
+        grads = jax.tree.map(lambda p, g=gradient: jnp.full_like(p, g), params)
+        updates, state = update(grads, grown, params)
+        np.testing.assert_allclose(state.multiplier, multiplier, rtol=1e-6)
+        np.testing.assert_allclose(updates["half"], -gradient * multiplier, rtol=1e-3)
+
+
+# Gradients that are wider than parameters
+
+
+@pytest.mark.parametrize("accumulator", [None, "bfloat16"])
+@pytest.mark.parametrize(
+    "estimator",
+    [ctagd_optax.secant(), ctagd_optax.secant("algorithm"), ctagd_optax.same_batch()],
+    ids=["secant", "algorithm", "same_batch"],
+)
+def test_equal_gradients_are_no_curvature(estimator, accumulator):
+    rng = np.random.default_rng(0)
+    params = {"w": jnp.asarray(rng.standard_normal(100), jnp.bfloat16)}
+    grads = {"w": jnp.asarray(rng.standard_normal(100), jnp.float32)}
+    evidence, memory = estimator.init(params, accumulator)
+    for t in range(3):
+        updates = jax.tree.map(lambda g: -0.02 * g, grads)
+        step = problems.observed_step(t, params, grads, updates)
+        evidence = estimator.observe(
+            evidence, memory, step, 1e-3, grad_fn=lambda _: grads
+        )
+        memory = estimator.remember(memory, step)
+        params = optax.apply_updates(params, updates)
+    found = estimator.estimate(evidence, 0.0)
+    if hasattr(memory, "previous_gradients"):
+        kept = jnp.float32 if accumulator is None else jnp.bfloat16
+        assert memory.previous_gradients["w"].dtype == kept
+    assert found.observed["w"].any()
+    np.testing.assert_array_equal(found.value["w"], 0)
+
+
+def test_wide_gradients_of_narrow_parameters_keep_their_bits():
+    # A gradient that changes by less than bfloat16 can tell.
+    estimator = ctagd_optax.secant()
+    opt = ctagd_optax.ct_agd(optax.sgd(0.0), 9, estimator=estimator, eps=0.0)
+    state = opt.init(jnp.zeros(3, jnp.bfloat16))
+    for x in (0.0, 2**-12, 2**-11):
+        params = jnp.full(3, x, jnp.bfloat16)
+        grads = 100 + 3 * params.astype(jnp.float32)
+        _, state = opt.update(grads, state, params)
+    found = estimator.estimate(state.evidence.curvature, 0.0)
+    np.testing.assert_allclose(found.value, 3, rtol=0.02)
+
+
+# Limits of integers and floats
+
+
+def test_the_standard_error_of_many_samples():
+    # 46,341 squared is more than an int32 holds.
+    estimator, samples = ctagd_optax.hutchinson(), 100_000
+    evidence, _ = estimator.init(jnp.zeros(3), None)
+    evidence = evidence._replace(
+        product_deviation=jnp.full(3, 4.0 * samples),
+        sample_count=jnp.full((1,), samples, jnp.int32),
+    )
+    found = estimator.estimate(evidence, 0.0).standard_error
+    np.testing.assert_allclose(found, 2 / np.sqrt(samples), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options", [{"curvature_min": 1e-38}, {"curvature_max": 1e39}], ids=str
+)
+def test_bounds_that_float32_cannot_hold(options):
+    (name,) = options
+    with pytest.raises(ValueError, match=f"{name} must be from 1.2e-38 to 3.4e\\+38"):
+        ctagd_optax.ct_agd(optax.sgd(0.1), 5, **options)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float8_e4m3fn, jnp.float8_e5m2])
+def test_a_quantile_of_float8_is_refused(dtype):
+    with pytest.raises(TypeError, match="x must have at least 16 bits, got float8"):
+        ctagd_optax.tensor_quantile(jnp.ones(3, dtype), 0.5)
+
+
+def test_parameters_that_are_not_finite_leave_no_nan_in_the_info():
+    estimate = ctagd_optax.CurvatureEstimate(jnp.ones(2), jnp.ones(2, bool))
+    params = jnp.asarray([jnp.nan, 1.0])
+    _, _, info = jax.jit(ctagd_optax.close_epoch)(estimate, jnp.ones(2), params)
+    assert info.relative_correction == np.inf
+
+
+def test_a_tiny_divisor_is_not_annealed_to_zero():
+    anneal = get_annealing("exponential")
+    found = anneal(jnp.asarray([1e-30]), jnp.zeros(()), jnp.zeros((), jnp.int32))
+    np.testing.assert_allclose(found, 1e-30, rtol=1e-6)
+
+
+# Sums of 16 bits
+
+
+@pytest.mark.parametrize("weighting", ["linear", "uniform"])
+def test_sums_of_16_bits_in_a_long_epoch(weighting):
+    """Against the reference in float64; a sum that stalls is off by half and more."""
+    length, size = 3000, 200
+    rng = np.random.default_rng(0)
+    curvature = rng.uniform(1.0, 8.0, size)
+    thetas = 1 + 0.2 * rng.standard_normal((length, size)).astype(np.float32)
+    noise = 0.2 * rng.standard_normal((length, size))
+    gradients = (curvature * thetas + noise).astype(np.float32)
+    opt = ctagd_optax.ct_agd(
+        optax.sgd(0.0),
+        length,
+        correction_rate=1.0,
+        estimator=ctagd_optax.secant(weighting=weighting),
+        accumulator_dtype=jnp.bfloat16,
+    )
+
+    @jax.jit
+    def run(thetas, gradients):
+        def step(state, now):
+            updates, state = opt.update(now[1], state, now[0])
+            return state, updates
+
+        state, updates = jax.lax.scan(step, opt.init(thetas[0]), (thetas, gradients))
+        return state, updates[-1]
+
+    state, correction = run(thetas, gradients)
+    updates, gammas, (epoch,) = reference.ct_agd(
+        thetas,
+        gradients,
+        lambda theta, g: 0.0,
+        length,
+        correction_rate=1.0,
+        weighting=weighting,
+    )
+    sums = state.evidence.curvature
+    assert sums.quotient_sum.dtype == jnp.bfloat16
+    found = np.asarray(sums.quotient_sum, float) / np.asarray(sums.mask_sum, float)
+    assert np.median(np.abs(found / epoch["raw"] - 1)) < 0.02
+    average = np.asarray(correction) * np.clip(found, 0.1, 10)
+    expected = updates[-1] * epoch["curvature"]
+    distance = np.linalg.norm(average - expected) / np.linalg.norm(expected)
+    assert distance < 0.02
+    np.testing.assert_allclose(state.gamma, gammas[-1], rtol=0.05)
+
+
+def test_rounding_of_sums_cancels():
+    # Each term is a third of the sum's last digit, up to 2,048.
+    @jax.jit
+    def run(total):
+        def step(total, t):
+            return accumulate(total, jnp.full((50,), -2.5), t), None
+
+        return jax.lax.scan(step, total, jnp.arange(600))[0]
+
+    found = run(jnp.zeros(50, jnp.bfloat16))
+    np.testing.assert_allclose(np.asarray(found, float), -1500, rtol=0.02)
+    for value in (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0):
+        term = jnp.full((50,), value, jnp.float32)
+        kept = accumulate(jnp.zeros(50, jnp.bfloat16), term, jnp.asarray(1))
+        np.testing.assert_array_equal(np.asarray(kept, float), value)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float8_e5m2", "int16"])
+@pytest.mark.parametrize(
+    "method", [ctagd_optax.ct_agd, ctagd_optax.robust_ct_agd], ids=["ct", "robust"]
+)
+def test_dtypes_that_cannot_hold_sums_are_refused(method, dtype):
+    with pytest.raises(TypeError, match=f"must be one of bfloat16.* got {dtype}"):
+        method(optax.sgd(0.1), 5, accumulator_dtype=dtype)
+
+
+# Motion out of range
+
+
+def test_momentum_of_one_huge_gradient_leaves_no_nan_in_the_info():
+    # Later gradients are small again, but the square of the motion is not finite.
+    opt = ctagd_optax.robust_ct_agd(optax.sgd(0.01, momentum=0.9), 6)
+    params = jnp.ones(3)
+    state = opt.init(params)
+    update = jax.jit(opt.update)
+    for gradient in (1e30, 1.0, 2.0, 1.0, 2.0, 1.0):
+        updates, state = update(jnp.full(3, gradient), state, params)
+        params = optax.apply_updates(params, updates)
+    assert state.epoch == 1
+    assert not any(np.isnan(x).any() for x in state.info)
+    assert not any(np.isnan(x).any() for x in state.evidence.sums)
