@@ -16,7 +16,7 @@ demo: $(READY)  ## train on digits, bare and wrapped; table and plot
 test: $(READY)  ## the whole test suite
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-fuzz: $(READY)  ## 10,000 random trees with wild gradients; prints the seeds that fail
+fuzz: $(READY)  ## 10,000 random cases with wild gradients; prints the seeds that fail
 	$(BIN)/python -m tests.hostile.fuzz --cases 10000
 
 lint: $(READY)  ## style
