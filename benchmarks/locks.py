@@ -70,7 +70,7 @@ def in_use(folder: pathlib.Path) -> BlockingIOError:
     )
 
 
-def _locked(path: pathlib.Path) -> IO[str]:
+def _locked(path: pathlib.Path) -> IO[bytes]:
     """The file, open and locked, with who has it."""
     deadline = time.monotonic() + _PATIENCE
     while True:
@@ -80,7 +80,7 @@ def _locked(path: pathlib.Path) -> IO[str]:
                 # Whoever had the lock has removed the file: then it locks nothing.
                 with contextlib.suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                        _write_owner(file, path)
+                        _write_owner(file)
                         stack.pop_all()
                         return file
                 continue
@@ -89,14 +89,14 @@ def _locked(path: pathlib.Path) -> IO[str]:
         time.sleep(0.05)
 
 
-def _open(path: pathlib.Path) -> IO[str]:
+def _open(path: pathlib.Path) -> IO[bytes]:
     try:
-        return path.open("a+")
+        return path.open("ab+", buffering=0)
     except OSError as error:
         raise OSError(f"cannot write {path.parent}: {error.strerror}") from error
 
 
-def _lock(file: IO[str]) -> bool:
+def _lock(file: IO[bytes]) -> bool:
     """Locks a file; False if another process has."""
     try:
         if sys.platform == "win32":
@@ -119,16 +119,14 @@ def _lock(file: IO[str]) -> bool:
     return True
 
 
-def _write_owner(file: IO[str], path: pathlib.Path) -> None:
+def _write_owner(file: IO[bytes]) -> None:
     owner = {
         "pid": os.getpid(),
         "host": platform.node(),
         "started": time.strftime("%Y-%m-%d %H:%M:%S"),
         "command": " ".join(sys.orig_argv)[:200],
     }
-    try:
+    # It is for the reader of an error; a full disk shows elsewhere.
+    with contextlib.suppress(OSError):
         file.truncate(0)
-        file.write(json.dumps(owner) + "\n")
-        file.flush()
-    except OSError as error:
-        raise OSError(f"cannot write {path}: {error.strerror}") from error
+        file.write(json.dumps(owner).encode())

@@ -120,9 +120,12 @@ def _train(
     config, steps, total = run.config, run.steps_per_epoch, run.steps
     every = config.checkpoint_every or steps
     notes = {"seconds": 0.0, "compile_seconds": 0.0, "wait_seconds": 0.0}
-    saved = checkpoints.last()
+    path = config.out / "metrics.jsonl"
+    saved = checkpoints.newest(report.say)
     if saved is None:
         state = run.init()
+        if path.exists():
+            report.say(f"{config.out} has no checkpoint: starting at step 0")
     else:
         state, notes = checkpoints.restore(saved, run.like())
         report.say(f"going on from step {saved}: {checkpoints.path(saved)}")
@@ -132,12 +135,7 @@ def _train(
             f"epochs and steps must not end before step {first}, which the run in "
             f"{config.out} has reached; got {total} steps"
         )
-    path = config.out / "metrics.jsonl"
-    rows = [
-        row  # not of steps that come again, nor of an epoch that goes on
-        for row in read_metrics(path)
-        if row["step"] <= first and row["step"] % steps == 0
-    ]
+    rows, missing = _rows_until(path, first, steps)
     writes = jax.process_index() == 0
     logs = open_logs(config.log, config.out, rows, describe(run)) if writes else []
     metrics = stack.enter_context(
@@ -146,7 +144,7 @@ def _train(
     if first < total:
         report.start(first)
         notes["compile_seconds"] += run.compile(state)
-    elif first % steps:
+    if missing or (first == total and first % steps):
         metrics.write({**run.measure(state), **_spent(notes)})
 
     losses: collections.deque[jax.Array] = collections.deque()
@@ -194,6 +192,25 @@ def _train(
     if jax.process_index() == 0:
         write_json(config.out / "summary.json", summary)
     return summary
+
+
+def _rows_until(
+    path: pathlib.Path, step: int, steps_per_epoch: int
+) -> tuple[list[dict[str, Any]], bool]:
+    """The rows of whole epochs up to a step, and whether the step's own is missing.
+
+    Rows of steps that come again, or of an epoch that goes on, are left out.
+    """
+    ends = range(steps_per_epoch, step + 1, steps_per_epoch)
+    rows = {row["step"]: row for row in read_metrics(path, step) if row["step"] in ends}
+    for end in ends:
+        # A row is written before its checkpoint, but the system may lose it.
+        if end not in rows and end != step:
+            raise ValueError(
+                f"{path} lacks the row of step {end}: restore the file, or remove "
+                f"{path.parent / 'checkpoints'} to start at step 0 again"
+            )
+    return list(rows.values()), step in ends and step not in rows
 
 
 def _spent(notes: dict[str, float]) -> dict[str, float]:

@@ -6,18 +6,22 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import socket
 import subprocess
 import sys
 import time
 
 import jax
+import jax.numpy as jnp
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 from benchmarks import __main__ as command_line
 from benchmarks import locks, workloads
 from benchmarks.locks import holding
+from benchmarks.train.checkpoints import Checkpoints
+from benchmarks.train.logs import read_metrics
 from tests.benchmarks import small
 
 pytestmark = pytest.mark.usefixtures("default_jax")
@@ -70,6 +74,8 @@ def train(out, *arguments):
 HOLDER = """
 import pathlib, sys
 from benchmarks.locks import holding
+from benchmarks.train.checkpoints import Checkpoints
+from benchmarks.train.logs import read_metrics
 
 with holding(pathlib.Path(sys.argv[1])):
     print("mine", flush=True)
@@ -103,31 +109,26 @@ arms = ["sgd"]
 """
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "train --workload small --optimizer sgd --devices 1",
-        "train --workload small --optimizer sgd --devices 1 --resume",
-        "compare --workload small --optimizers sgd --seeds 1",
-        "ablate --workload small --seeds 1",
-        "tune --workload small --optimizer sgd --trials 1",
-        "sweep --workload small --seeds 1 --factors 1",
-        "study {manifest}",
-    ],
-    ids=lambda command: command.split()[0],
-)
-def test_a_folder_in_use_is_refused(tmp_path, capsys, command):
+def test_a_folder_in_use_is_refused(tmp_path, capsys):
     manifest = tmp_path / "mine.toml"
     manifest.write_text(MANIFEST)
     out = tmp_path / "out"
     with holder(out) as pid:
-        words = command.format(manifest=manifest).split()
-        assert main(*words, "--out", out) == 2
-        said = capsys.readouterr().err
-        assert f"error: out: {out} is in use by process {pid} on " in said
-        assert re.search(r"started 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d as '.*python", said)
-        assert said.endswith("stop it, or give another --out\n")
-        assert [path.name for path in out.iterdir()] == [locks.NAME]
+        for command in (
+            "train --workload small --optimizer sgd --devices 1",
+            "train --workload small --optimizer sgd --devices 1 --resume",
+            "compare --workload small --optimizers sgd --seeds 1",
+            "ablate --workload small --seeds 1",
+            "tune --workload small --optimizer sgd --trials 1",
+            "sweep --workload small --seeds 1 --factors 1",
+            f"study {manifest}",
+        ):
+            assert main(*command.split(), "--out", out) == 2
+            said = capsys.readouterr().err
+            assert f"error: out: {out} is in use by process {pid} on " in said
+            assert re.search(r"started 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d as '.*py", said)
+            assert said.endswith("stop it, or give another --out\n")
+            assert [path.name for path in out.iterdir()] == [locks.NAME]
 
 
 def test_a_killed_process_blocks_nobody(tmp_path):
@@ -229,3 +230,200 @@ def test_processes_of_one_run_are_refused_together(tmp_path, compiled):
         first, second = (run.communicate(timeout=100)[0] for run in runs)
     assert f"in use by process {pid} on" in first
     assert f"the first process cannot use {tmp_path}, and says why" in second
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, strict_jax):
+    """A run of three epochs with its last two checkpoints, and the rows of four."""
+    out = tmp_path_factory.mktemp("finished")
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        jax.enable_x64(False),
+        jax.numpy_dtype_promotion("standard"),
+        jax.numpy_rank_promotion("allow"),
+    ):
+        patch.setitem(workloads.WORKLOADS, small.NAME, small.SMALL)
+        assert train(out / "three") == 0
+        shutil.copytree(out / "three", out / "four")
+        assert train(out / "four", "--epochs", 4, "--resume") == 0
+    return out / "three", rows(out / "four")
+
+
+def rows(out):
+    """The rows of a run without what depends on time."""
+    times = ("seconds", "compile_seconds", "input_wait", "examples_per_second")
+    return [
+        {name: value for name, value in row.items() if name not in times}
+        for row in read_metrics(out / "metrics.jsonl")
+    ]
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    """A copy of the run."""
+    return shutil.copytree(finished[0], tmp_path / "run")
+
+
+def largest(folder):
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return max(files, key=lambda path: path.stat().st_size)
+
+
+def flip(path):
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+
+
+def test_a_flipped_byte_costs_an_epoch_and_nothing_else(run, finished, capfd):
+    broken = largest(run / "checkpoints" / "24")
+    flip(broken)
+    assert train(run, "--epochs", 4, "--resume") == 0
+    said = capfd.readouterr()
+    name = broken.relative_to(run / "checkpoints" / "24")
+    assert f"checkpoint 24 is damaged: {name} has another checksum; it is now" in (
+        said.out
+    )
+    assert "going on from step 16, 8 steps are done again" in said.out
+    assert said.err == ""
+    assert rows(run) == finished[1]
+    kept = sorted(path.name for path in (run / "checkpoints").iterdir())
+    assert kept == ["24", "24.damaged", "32"]
+
+
+def every_kind_of_damage():
+    return {
+        "byte": (lambda p: flip(largest(p)), "has another checksum"),
+        "notes": (lambda p: flip(p / "notes" / "metadata"), "has another checksum"),
+        "cut": (lambda p: os.truncate(largest(p), 10), "has another checksum"),
+        "empty": (lambda p: os.truncate(largest(p), 0), "has another checksum"),
+        "file": (lambda p: largest(p).unlink(), "is missing"),
+        "state": (lambda p: shutil.rmtree(p / "state"), "is missing"),
+        "more": (lambda p: (p / "state" / "more").write_text(""), "does not belong"),
+        "sums": (lambda p: (p / "checksums.json").unlink(), "has no checksums"),
+        "sum": (lambda p: (p / "checksums.json").write_text("{"), "is not JSON"),
+        "list": (lambda p: (p / "checksums.json").write_text("[]"), "not describe"),
+        "all": (lambda p: [shutil.rmtree(p), p.mkdir()], "has no checksums"),
+        "stray": (lambda p: [shutil.rmtree(p), p.write_text("x")], "is no folder"),
+        "other": (
+            lambda p: [shutil.rmtree(p), shutil.copytree(p.with_name("16"), p)],
+            "is that of step 16",
+        ),
+    }
+
+
+@pytest.mark.parametrize("kind", every_kind_of_damage())
+def test_every_damage_is_noticed(run, kind, capfd):
+    damage, message = every_kind_of_damage()[kind]
+    damage(run / "checkpoints" / "24")
+    checkpoints = Checkpoints(run / "checkpoints")
+    said = []
+    assert checkpoints.newest(said.append) == 16
+    assert len(said) == 2
+    assert message in said[0]
+    assert checkpoints.last() == 16
+    checkpoints.close()
+    assert (run / "checkpoints" / "24.damaged").exists()
+    again = Checkpoints(run / "checkpoints")
+    assert again.newest(said.append) == 16
+    again.close()
+    assert len(said) == 2
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_orbax_does_not_read_may_be_damaged(run):
+    for name in ("_CHECKPOINT_METADATA", "commit_success.txt"):
+        (run / "checkpoints" / "24" / name).write_text("garbage")
+    for name in ("stray.txt", "7x"):
+        (run / "checkpoints" / name).write_text("garbage")
+    assert train(run, "--epochs", 4, "--resume") == 0
+
+
+def test_no_good_checkpoint_is_left(run, capfd):
+    for step in (16, 24):
+        flip(largest(run / "checkpoints" / str(step)))
+    before = sorted(run.rglob("*"))
+    assert train(run, "--epochs", 4, "--resume") == 2
+    said = capfd.readouterr().err
+    folder = run / "checkpoints"
+    assert said.startswith(f"error: {folder} has no whole checkpoint: 24: state/")
+    assert "; 16: state/" in said
+    assert said.endswith(f"to start at step 0 again, remove {folder}\n")
+    assert len(said.splitlines()) == 1
+    assert sorted(run.rglob("*")) == before
+    shutil.rmtree(folder)
+    assert train(run, "--epochs", 1, "--resume") == 0
+    assert "has no checkpoint: starting at step 0" in capfd.readouterr().out
+
+
+def test_checkpoints_of_an_earlier_version(run, finished, capfd):
+    for step in ("16", "24"):
+        (run / "checkpoints" / step / "checksums.json").unlink()
+    assert train(run, "--epochs", 4, "--resume") == 0
+    said = capfd.readouterr().out
+    assert "checkpoint 24 is not verified: it has no checksums" in said
+    assert rows(run) == finished[1]
+
+
+def test_damage_that_only_orbax_notices(run, capfd):
+    for step in ("16", "24"):
+        (run / "checkpoints" / step / "checksums.json").unlink()
+    for path in (run / "checkpoints" / "24").rglob("manifest.ocdbt"):
+        path.write_bytes(b"garbage")
+    assert train(run, "--epochs", 4, "--resume") == 2
+    said = capfd.readouterr().err
+    where = run / "checkpoints" / "24"
+    assert said.startswith(f"error: {where} cannot be restored")
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_damaged_row_of_metrics(run, number, capfd):
+    path = run / "metrics.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    lines[number - 1] = lines[number - 1][:40] + "\n"
+    path.write_text("".join(lines))
+    assert train(run, "--epochs", 4, "--resume") == 2
+    said = capfd.readouterr().err
+    assert said.startswith(f"error: {path}, line {number} is not a row of metrics: ")
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("line", ["{}", "[]", '{"step": "8"}', "\udcff", "null"])
+def test_a_row_that_is_none(tmp_path, line):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 8}\n' + line.encode("utf-8", "surrogateescape") + b"\n")
+    with pytest.raises(ValueError, match=r"metrics\.jsonl, line 2 is not a row of"):
+        read_metrics(path)
+    assert read_metrics(path, end=8) == [{"step": 8}]
+
+
+def test_the_last_row_cut_off_is_measured_again(run, finished):
+    path = run / "metrics.jsonl"
+    path.write_text(path.read_text()[:-20])
+    assert train(run, "--epochs", 4, "--resume") == 0
+    assert rows(run) == finished[1]
+
+
+def test_a_row_that_is_missing(run, capfd):
+    path = run / "metrics.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[1:]))
+    assert train(run, "--epochs", 4, "--resume") == 2
+    assert f"{path} lacks the row of step 8" in capfd.readouterr().err
+
+
+def test_garbage_after_the_checkpoint_is_dropped(run, finished):
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write("garbage\n\0\0\0\n")
+    assert train(run, "--epochs", 4, "--resume") == 0
+    assert rows(run) == finished[1]
+
+
+def test_a_checkpoint_has_its_checksums_when_it_appears(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    for step in range(1, 30):
+        checkpoints.save(step, {"x": jnp.full(1000, step)}, {})
+        while not (path := checkpoints.path(step)).exists():
+            time.sleep(0.0001)
+        assert (path / "checksums.json").exists()
+    checkpoints.close()
