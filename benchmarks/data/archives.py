@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from benchmarks.data.folders import building
+from benchmarks.files import naming
 
 # Blocks of a tar that are not contents: headers, and what fills the last block.
 _TAR_OVERHEAD = 1 << 20
@@ -36,7 +37,7 @@ def extract(archive: Path, target: Path, inside: str = "", *, limit: int) -> Non
     """
     entries = _zip_entries if archive.suffix == ".zip" else _tar_entries
     top = PurePosixPath(inside)
-    with building(target, inside) as folder:
+    with naming(target), building(target, inside) as folder:
         try:
             for name, contents in entries(archive, limit):
                 path = _checked(name)

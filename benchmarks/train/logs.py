@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from benchmarks.files import read_json, write_json
+from benchmarks.files import naming, read_json, write_json
 from ctagd_optax.testbed.files import replacing
 
 
@@ -48,14 +48,14 @@ class Metrics:
         self._logs = logs
         self._writes = writes
         if writes:
-            with replacing(path) as temporary:
+            with naming(path), replacing(path) as temporary:
                 temporary.write_text("".join(map(_line, self.rows)))
 
     def write(self, row: dict[str, Any]) -> None:
         """Adds a row; it is in the file when this returns."""
         self.rows.append(row)
         if self._writes:
-            with self._path.open("a") as file:
+            with naming(self._path), self._path.open("a") as file:
                 file.write(_line(row))
         for log in self._logs:
             log.write(row)

@@ -6,11 +6,13 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import socket
 import subprocess
 import sys
 import time
+import zipfile
 
 import jax
 import jax.numpy as jnp
@@ -19,10 +21,13 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from benchmarks import __main__ as command_line
 from benchmarks import locks, workloads
+from benchmarks.data import load
+from benchmarks.data.archives import extract
 from benchmarks.locks import holding
 from benchmarks.train.checkpoints import Checkpoints
-from benchmarks.train.logs import read_metrics
+from benchmarks.train.logs import Metrics, read_metrics
 from tests.benchmarks import small
+from tests.benchmarks.data import official
 
 pytestmark = pytest.mark.usefixtures("default_jax")
 
@@ -35,17 +40,27 @@ def compiled(tmp_path_factory):
     return tmp_path_factory.mktemp("compiled")
 
 
-@pytest.fixture(autouse=True)
-def _small(monkeypatch, compiled):
-    """The small workload, which compiles once; and no patience."""
-    monkeypatch.setitem(workloads.WORKLOADS, small.NAME, small.SMALL)
-    monkeypatch.setattr(locks, "_PATIENCE", 0.1)
-    before = jax.config.jax_compilation_cache_dir
-    jax.config.update("jax_compilation_cache_dir", str(compiled))
+@pytest.fixture(autouse=True, scope="module")
+def _remember_compiled(compiled):
+    options = {
+        "jax_compilation_cache_dir": str(compiled),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+    }
+    before = {name: getattr(jax.config, name) for name in options}
+    for name, value in options.items():
+        jax.config.update(name, value)
     compilation_cache.reset_cache()
     yield
-    jax.config.update("jax_compilation_cache_dir", before)
+    for name, value in before.items():
+        jax.config.update(name, value)
     compilation_cache.reset_cache()
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    """The small workload, and no patience."""
+    monkeypatch.setitem(workloads.WORKLOADS, small.NAME, small.SMALL)
+    monkeypatch.setattr(locks, "_PATIENCE", 0.1)
 
 
 def environment(compiled, devices=1):
@@ -73,9 +88,11 @@ def train(out, *arguments):
 
 HOLDER = """
 import pathlib, sys
+from benchmarks.data import load
+from benchmarks.data.archives import extract
 from benchmarks.locks import holding
 from benchmarks.train.checkpoints import Checkpoints
-from benchmarks.train.logs import read_metrics
+from benchmarks.train.logs import Metrics, read_metrics
 
 with holding(pathlib.Path(sys.argv[1])):
     print("mine", flush=True)
@@ -427,3 +444,55 @@ def test_a_checkpoint_has_its_checksums_when_it_appears(tmp_path):
             time.sleep(0.0001)
         assert (path / "checksums.json").exists()
     checkpoints.close()
+
+
+@contextlib.contextmanager
+def room(size):
+    """No file may have more bytes: what is written beyond fails, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize(
+    ("size", "name"), [(700, "config.json"), (5000, "checkpoints/8")]
+)
+def test_a_full_disk_is_told_in_a_line(tmp_path, finished, capfd, size, name):
+    with room(size):
+        assert train(tmp_path) == 2
+    wanted = f"error: cannot write {tmp_path / name}: File too large\n"
+    assert capfd.readouterr().err == wanted
+    assert train(tmp_path, "--resume") == 0
+    assert rows(tmp_path) == finished[1][:3]
+
+
+def test_a_full_disk_cuts_a_row_of_metrics(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    metrics = Metrics(path)
+    metrics.write({"step": 8})
+    with (
+        room(path.stat().st_size + 5),
+        pytest.raises(OSError, match=rf"^cannot write {path}: File too large$"),
+    ):
+        metrics.write({"step": 16})
+    assert read_metrics(path) == [{"step": 8}]
+
+
+def test_a_full_disk_is_told_of_data(tmp_path):
+    official.mnist(tmp_path / "mnist")
+    kept = tmp_path / "cache" / "mnist-1"
+    with room(5000), pytest.raises(OSError, match=rf"^cannot write {kept}: "):
+        load("mnist", tmp_path, download=False)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("zeros", bytes(10_000))
+    target = tmp_path / "target"
+    with (
+        room(5000),
+        pytest.raises(OSError, match=rf"^cannot write {target}: File too large$"),
+    ):
+        extract(tmp_path / "a.zip", target, limit=10_000)
+    assert not kept.exists()
+    assert not target.exists()
