@@ -4,19 +4,22 @@ Only files and folders are made, never links, by names that were checked here, a
 more bytes are written than the set is known to have.
 """
 
+import contextlib
 import gzip
 import shutil
 import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path, PurePosixPath
 from typing import IO
 
 from benchmarks.data.folders import building
 from benchmarks.files import naming
 
+# Names, and contents where it is a file.
+_Entries = Generator[tuple[str, IO[bytes] | None], None, None]
 # Blocks of a tar that are not contents: headers, and what fills the last block.
 _TAR_OVERHEAD = 1 << 20
 
@@ -39,16 +42,11 @@ def extract(archive: Path, target: Path, inside: str = "", *, limit: int) -> Non
     top = PurePosixPath(inside)
     with naming(target), building(target, inside) as folder:
         try:
-            for name, contents in entries(archive, limit):
-                path = _checked(name)
-                if not path.is_relative_to(top):
-                    continue
-                if contents is None:
-                    (folder / path).mkdir(parents=True, exist_ok=True)
-                    continue
-                (folder / path).parent.mkdir(parents=True, exist_ok=True)
-                with (folder / path).open("xb") as file:
-                    shutil.copyfileobj(contents, file)
+            with contextlib.closing(entries(archive, limit)) as found:
+                for name, contents in found:
+                    path = _checked(name)
+                    if path.is_relative_to(top):
+                        _write(folder / path, contents)
         except (
             EOFError,
             FileExistsError,
@@ -65,6 +63,16 @@ def extract(archive: Path, target: Path, inside: str = "", *, limit: int) -> Non
             raise ValueError(f"{archive} has no folder {inside}")
 
 
+def _write(path: Path, contents: IO[bytes] | None) -> None:
+    """Makes a file, or a folder where there are no contents."""
+    if contents is None:
+        path.mkdir(parents=True, exist_ok=True)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("xb") as file:
+        shutil.copyfileobj(contents, file)
+
+
 def _checked(name: str) -> PurePosixPath:
     """The path of an entry, which stays below the folder on any system."""
     path = PurePosixPath(name)
@@ -73,7 +81,7 @@ def _checked(name: str) -> PurePosixPath:
     return path
 
 
-def _zip_entries(archive: Path, limit: int) -> Iterator[tuple[str, IO[bytes] | None]]:
+def _zip_entries(archive: Path, limit: int) -> _Entries:
     with zipfile.ZipFile(archive) as file:
         entries = file.infolist()
         # No entry gives more than the list says.
@@ -93,7 +101,7 @@ def _zip_entries(archive: Path, limit: int) -> Iterator[tuple[str, IO[bytes] | N
                     yield entry.filename, contents
 
 
-def _tar_entries(archive: Path, limit: int) -> Iterator[tuple[str, IO[bytes] | None]]:
+def _tar_entries(archive: Path, limit: int) -> _Entries:
     with gzip.open(archive) as raw:
         stream = _Limited(raw, limit)
         size = 0

@@ -27,9 +27,12 @@ def silence_orbax() -> None:
 
 def _is_not_of_orbax(record: logging.LogRecord) -> bool:
     files = [record.pathname]
-    if record.exc_info and record.exc_info[2]:
-        frames = traceback.walk_tb(record.exc_info[2])
+    error = record.exc_info[1] if record.exc_info else None
+    if error is not None:
+        frames = traceback.walk_tb(error.__traceback__)
         files += [frame.f_code.co_filename for frame, _ in frames]
+    if "tensorstore" in str(error):  # it writes Orbax's files, and leaves no frames
+        return False
     return not any(file.startswith(_ORBAX) for file in files)
 
 

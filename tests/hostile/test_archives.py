@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import pathlib
 import resource
 import struct
 import subprocess
@@ -20,6 +21,7 @@ from benchmarks.data.pickles import read_pickle
 from benchmarks.data.registry import SOURCES
 from tests.benchmarks.data import official
 
+ROOT = pathlib.Path(__file__).parents[2]
 MIB = 1 << 20
 
 
@@ -252,6 +254,7 @@ def test_a_pickle_takes_no_more_than_an_official_one(tmp_path):
         path.write_bytes(b"\x80\x02](" + body + b"e.")
     done = subprocess.run(
         [sys.executable, "-c", READER, *map(str, paths)],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
