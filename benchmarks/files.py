@@ -1,11 +1,12 @@
 """Result files."""
 
+import contextlib
 import functools
 import json
 import pathlib
 import re
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import ctagd_optax
@@ -35,13 +36,23 @@ def read_json(path: pathlib.Path, keys: set[str], what: str) -> dict[str, Any]:
     return value
 
 
+@contextlib.contextmanager
+def naming(path: pathlib.Path) -> Iterator[None]:
+    """Names a file in the error where it cannot be written: the system does not."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(f"cannot write {path}: {error.strerror or error}") from error
+
+
 def write_json(path: pathlib.Path, value: Any) -> None:
     """Writes a value as JSON, or not at all; a list of numbers is one line."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(value, indent=1)
     text = re.sub(r"\[[^][{}\"]*\]", lambda found: " ".join(found[0].split()), text)
-    with replacing(path) as temporary:
-        temporary.write_text(text.replace("[ ", "[").replace(" ]", "]") + "\n")
+    with naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            temporary.write_text(text.replace("[ ", "[").replace(" ]", "]") + "\n")
 
 
 def rounded(values: Iterable[float]) -> list[float]:

@@ -1,36 +1,59 @@
-"""Unpacks archives, trusting none of the names in them."""
+"""Unpacks archives, trusting none of what they say.
 
+Only files and folders are made, never links, by names that were checked here, and no
+more bytes are written than the set is known to have.
+"""
+
+import contextlib
+import gzip
+import shutil
 import stat
 import tarfile
 import zipfile
 import zlib
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from collections.abc import Generator
+from pathlib import Path, PurePosixPath
+from typing import IO
 
 from benchmarks.data.folders import building
+from benchmarks.files import naming
+
+# Names, and contents where it is a file.
+_Entries = Generator[tuple[str, IO[bytes] | None], None, None]
+# Blocks of a tar that are not contents: headers, and what fills the last block.
+_TAR_OVERHEAD = 1 << 20
 
 
-def extract(archive: Path, target: Path, inside: str = "") -> None:
+def extract(archive: Path, target: Path, inside: str = "", *, limit: int) -> None:
     """Unpacks an archive; the target is there only when it is whole.
 
     Args:
       archive: a .zip or .tar.gz file.
       target: the folder to make.
       inside: the folder within the archive that becomes the target; all of it if
-        empty.
+        empty. Nothing else is unpacked.
+      limit: the most bytes that it may unpack to.
 
     Raises:
-      ValueError: the archive is damaged, lacks the folder, or would write outside it.
+      ValueError: the archive is damaged, lacks the folder, would write outside it,
+        has something that is no file or folder, or is larger than the limit.
     """
-    with building(target, inside) as folder:
+    entries = _zip_entries if archive.suffix == ".zip" else _tar_entries
+    top = PurePosixPath(inside)
+    with naming(target), building(target, inside) as folder:
         try:
-            if archive.suffix == ".zip":
-                _unzip(archive, folder)
-            else:
-                with tarfile.open(archive) as tar:
-                    tar.extractall(folder, filter="data")
+            with contextlib.closing(entries(archive, limit)) as found:
+                for name, contents in found:
+                    path = _checked(name)
+                    if path.is_relative_to(top):
+                        _write(folder / path, contents)
         except (
             EOFError,
-            NotImplementedError,
+            FileExistsError,
+            NotADirectoryError,
+            RuntimeError,  # a zip with a password
+            ValueError,
+            gzip.BadGzipFile,
             tarfile.TarError,
             zipfile.BadZipFile,
             zlib.error,
@@ -40,16 +63,83 @@ def extract(archive: Path, target: Path, inside: str = "") -> None:
             raise ValueError(f"{archive} has no folder {inside}")
 
 
-def _unzip(archive: Path, folder: Path) -> None:
+def _write(path: Path, contents: IO[bytes] | None) -> None:
+    """Makes a file, or a folder where there are no contents."""
+    if contents is None:
+        path.mkdir(parents=True, exist_ok=True)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("xb") as file:
+        shutil.copyfileobj(contents, file)
+
+
+def _checked(name: str) -> PurePosixPath:
+    """The path of an entry, which stays below the folder on any system."""
+    path = PurePosixPath(name)
+    if ".." in path.parts or path.is_absolute() or set(name) & set("\\:\0"):
+        raise ValueError(f"its entry {name!r:.100} leads outside")
+    return path
+
+
+def _zip_entries(archive: Path, limit: int) -> _Entries:
     with zipfile.ZipFile(archive) as file:
-        for entry in file.infolist():
-            name = entry.filename
-            outside = (
-                ".." in PurePosixPath(name).parts
-                or PurePosixPath(name).is_absolute()
-                or bool(PureWindowsPath(name).anchor)
-                or "\\" in name
-            )
-            if outside or stat.S_ISLNK(entry.external_attr >> 16):
-                raise ValueError(f"{archive} has an entry {name!r} that leads outside")
-        file.extractall(folder)
+        entries = file.infolist()
+        # No entry gives more than the list says.
+        _check_size(sum(entry.file_size for entry in entries), limit)
+        for entry in entries:
+            kind = stat.S_IFMT(entry.external_attr >> 16)
+            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise ValueError(_no_file(entry.filename))
+            if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise ValueError(f"its entry {entry.filename!r:.100} is not deflated")
+            if entry.header_offset < 0:
+                raise ValueError(f"its entry {entry.filename!r:.100} is not in it")
+            if entry.is_dir():
+                yield entry.filename, None
+            else:
+                with file.open(entry) as contents:
+                    yield entry.filename, contents
+
+
+def _tar_entries(archive: Path, limit: int) -> _Entries:
+    with gzip.open(archive) as raw:
+        stream = _Limited(raw, limit)
+        size = 0
+        with tarfile.open(fileobj=stream, mode="r|") as tar:
+            for entry in tar:
+                if entry.isdir():
+                    yield entry.name, None
+                    continue
+                if entry.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
+                    raise ValueError(_no_file(entry.name))
+                # Holes take no room in the stream.
+                size += entry.size
+                _check_size(size, limit)
+                yield entry.name, tar.extractfile(entry)
+        while stream.read(1 << 16):  # to its end, where the checksum is
+            pass
+
+
+class _Limited:
+    """A stream that is not read to its end if it is too long."""
+
+    def __init__(self, raw: IO[bytes], limit: int):
+        self._raw = raw
+        self._limit = limit
+        self._done = 0
+
+    def read(self, size: int) -> bytes:
+        contents = self._raw.read(size)
+        self._done += len(contents)
+        if self._done > self._limit + _TAR_OVERHEAD:
+            _check_size(self._done, self._limit)
+        return contents
+
+
+def _no_file(name: str) -> str:
+    return f"its entry {name!r:.100} is no file and no folder"
+
+
+def _check_size(size: int, limit: int) -> None:
+    if size > limit:
+        raise ValueError(f"it has more than {limit:,} bytes, the most of this set")

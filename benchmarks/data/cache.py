@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.data.folders import building
-from benchmarks.files import write_json
+from benchmarks.files import naming, write_json
 
 
 def cached(
@@ -61,7 +61,7 @@ def _writable(folder: Path) -> bool:
 
 
 def _write(folder: Path, arrays: dict[str, np.ndarray], mark: list) -> None:
-    with building(folder) as temporary:
+    with naming(folder), building(folder) as temporary:
         entries = {}
         for name, array in arrays.items():
             path = temporary / f"{name}.npy"

@@ -14,6 +14,8 @@ from benchmarks.data.containers import Graph
 from benchmarks.data.pickles import Matrix, read_pickle
 
 _PUBLIC_VALIDATION = 500
+# Reddit's features, or both ends of its edges, have about a gigabyte.
+_MOST_NPZ_BYTES = 1 << 32
 
 
 def adjacency(
@@ -209,11 +211,17 @@ def _npz(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
     try:
         # NumPy leaves a file open that it opened itself and cannot read.
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+            size = sum(entry.file_size for entry in file.zip.infolist())
+            if size > _MOST_NPZ_BYTES:
+                raise ValueError(f"it unpacks to {size:,} bytes")
             return {name: file[name] for name in names}
     except (
         EOFError,
         KeyError,
+        MemoryError,  # an array that claims more than there can be
+        NotImplementedError,
         OSError,
+        OverflowError,
         ValueError,
         zipfile.BadZipFile,
         zlib.error,

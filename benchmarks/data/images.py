@@ -14,6 +14,8 @@ from benchmarks.data.containers import Images, Split, make_images
 from benchmarks.data.pickles import read_pickle
 
 _TINY_SIDE = 64
+# Of MNIST and its like.
+_IDX_IMAGES, _IDX_SIDE = 60_000, 28
 # What a draw is for, so that no two are the same.
 _DIGITS, _TEMPLATE, _TRAIN, _TEST = range(4)
 
@@ -67,6 +69,12 @@ def _idx(path: Path, rank: int) -> np.ndarray:
             if len(header) != 1 + rank or header[0] != 0x0800 + rank:
                 raise ValueError(f"its header is not that of {rank} dimensions")
             shape = tuple(int(n) for n in header[1:])
+            count, *sides = shape
+            if not 1 <= count <= _IDX_IMAGES or set(sides) - {_IDX_SIDE}:
+                raise ValueError(
+                    f"its shape is {shape}, not up to {_IDX_IMAGES:,} labels or images "
+                    f"of {_IDX_SIDE} by {_IDX_SIDE}"
+                )
             size = math.prod(shape)
             # One byte more than there should be shows a file that is too long.
             contents = file.read(size + 1)
@@ -118,12 +126,18 @@ def _decode(examples: list[tuple[Path, int]]) -> Split:
     def decode(n: int) -> None:
         path = examples[n][0]
         try:
-            with Image.open(path) as image:
+            with Image.open(path, formats=("JPEG",)) as image:
                 if image.size != (side, side):
                     raise ValueError(f"its size is {image.size}")
                 # Some are grey.
                 images[n] = np.asarray(image.convert("RGB"))
-        except (OSError, ValueError, SyntaxError) as error:
+        except (
+            Image.DecompressionBombError,
+            Image.DecompressionBombWarning,
+            OSError,
+            ValueError,
+            SyntaxError,
+        ) as error:
             raise ValueError(
                 f"{path} is not a JPEG of {side} by {side}: {error}"
             ) from error

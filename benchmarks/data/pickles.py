@@ -1,14 +1,16 @@
 """Reads the pickles of official archives without running anything they hold.
 
 The opcodes are checked before the first is executed, and every global becomes an inert
-stand-in of our own: neither NumPy nor SciPy ever sees what the file says, and no more
-memory is taken than the file has bytes.
+stand-in of our own: neither NumPy nor SciPy ever sees what the file says. A file has at
+most so many bytes and parts as the largest official ones, and nothing in it is copied
+more than once: it takes up to three times its bytes and 100 MiB of memory.
 """
 
 import io
 import math
 import pickle
 import pickletools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +23,12 @@ _OPCODES = """
     EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS GLOBAL REDUCE NEWOBJ BUILD
     BINGET LONG_BINGET BINPUT LONG_BINPUT
 """
+# The longest is the training part of CIFAR-100, with 155 million bytes and about
+# 300,000 opcodes; Citeseer has 12 million entries in its matrices.
+_MOST_BYTES = 1 << 28
+_MOST_PARTS = 500_000
+_MOST_TUPLES = 1000
+_MOST_ENTRIES = 1 << 24
 _DTYPES = ("u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f4", "f8")
 
 
@@ -54,10 +62,13 @@ def read_pickle(path: Path) -> Any:
     Raises:
       ValueError: the file is damaged, or holds something else.
     """
-    contents = path.read_bytes()
+    size = path.stat().st_size
     try:
+        if size > _MOST_BYTES:
+            raise ValueError(f"it has {size:,} bytes, more than {_MOST_BYTES:,}")
+        contents = path.read_bytes()
         _check(contents)
-        value = _Reader(io.BytesIO(contents), encoding="latin1").load()
+        value = _Reader(contents).load()
         return _resolve(value)
     except Exception as error:
         # Damaged bytes may raise anything at all inside the unpickler.
@@ -66,12 +77,18 @@ def read_pickle(path: Path) -> Any:
 
 def _check(contents: bytes) -> None:
     admitted = frozenset(_OPCODES.split())
-    end = 0
-    for opcode, argument, position in pickletools.genops(contents):
+    end = tuples = 0
+    for n, (opcode, argument, position) in enumerate(pickletools.genops(contents)):
+        if n == _MOST_PARTS:
+            raise ValueError(f"it has more than {_MOST_PARTS:,} parts")
+        # Python crashes on tuples that are nested too deeply.
+        tuples += "TUPLE" in opcode.name
+        if tuples > _MOST_TUPLES:
+            raise ValueError(f"it has more than {_MOST_TUPLES:,} tuples")
         if opcode.name not in admitted:
             raise ValueError(f"the opcode {opcode.name} at byte {position} is foreign")
         # The unpickler makes its table as long as the highest number.
-        if opcode.name == "LONG_BINPUT" and argument > len(contents):
+        if opcode.name == "LONG_BINPUT" and argument > _MOST_PARTS:
             raise ValueError(f"it wants a table of {argument} entries")
         end = position + 1
     if end != len(contents):
@@ -91,15 +108,18 @@ class _StandIn:
 
 
 class _Array(_StandIn):
-    __slots__ = ("value",)
+    __slots__ = ("_encode", "value")
+
+    def __init__(self, encode: Callable[[str], bytes]):
+        self._encode = encode
 
     def __setstate__(self, state: Any) -> None:
         _, shape, dtype, columns_first, data = state
         if isinstance(data, str):
-            data = data.encode("latin1")
+            data = self._encode(data)
+        if len(shape) > 2 or min(shape, default=0) < 0:
+            raise ValueError(f"an array has shape {shape!r:.100}")
         shape = tuple(int(n) for n in shape)
-        if min(shape, default=0) < 0:
-            raise ValueError(f"an array has shape {shape}")
         if math.prod(shape) * dtype.value.itemsize != len(data):
             raise ValueError(
                 f"an array of shape {shape} and dtype {dtype.value} has {len(data)} "
@@ -114,13 +134,13 @@ class _Dtype(_StandIn):
 
     def __init__(self, code: str, *_: Any):
         if code not in _DTYPES:
-            raise ValueError(f"the dtype {code!r} is none of {', '.join(_DTYPES)}")
+            raise ValueError(f"the dtype {code!r:.20} is none of {', '.join(_DTYPES)}")
         self.value = np.dtype(code)
 
     def __setstate__(self, state: Any) -> None:
         byte_order = state[1]
         if byte_order not in ("<", ">", "|"):
-            raise ValueError(f"the byte order {byte_order!r} is unknown")
+            raise ValueError(f"the byte order {byte_order!r:.20} is unknown")
         self.value = self.value.newbyteorder(byte_order)
 
 
@@ -129,6 +149,8 @@ class _Csr(_StandIn):
 
     def __setstate__(self, state: Any) -> None:
         rows, columns = (int(n) for n in state["_shape"])
+        if not 0 <= rows * columns <= _MOST_ENTRIES:
+            raise ValueError(f"a sparse matrix has shape ({rows}, {columns})")
         data, indices, indptr = (
             state[name].value for name in ("data", "indices", "indptr")
         )
@@ -153,36 +175,43 @@ class _Lists(dict, _StandIn):
         super().__init__()
 
 
-class _Bytes(_StandIn):
-    """Bytes, which Python 3 writes in protocol 2 as encoded text."""
-
-    __slots__ = ()
-
-    def __new__(cls, text: str, encoding: str) -> bytes:
-        if encoding != "latin1":
-            raise ValueError(f"the encoding {encoding!r} is foreign")
-        return text.encode("latin1")
-
-
 _GLOBALS = {
-    ("numpy", "ndarray"): _Array,
+    ("numpy", "ndarray"): _StandIn,
     ("numpy", "dtype"): _Dtype,
-    ("numpy.core.multiarray", "_reconstruct"): _Array,
-    ("numpy._core.multiarray", "_reconstruct"): _Array,
     ("scipy.sparse.csr", "csr_matrix"): _Csr,
     ("scipy.sparse._csr", "csr_matrix"): _Csr,
     ("collections", "defaultdict"): _Lists,
     ("builtins", "list"): _StandIn,
-    ("_codecs", "encode"): _Bytes,
 }
 
 
 class _Reader(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> type:
-        found = _GLOBALS.get((module.replace("__builtin__", "builtins"), name))
+    def __init__(self, contents: bytes):
+        super().__init__(io.BytesIO(contents), encoding="latin1")
+        self._left = len(contents)
+
+    def find_class(self, module: str, name: str) -> Callable:
+        module = module.replace("__builtin__", "builtins")
+        if name == "_reconstruct" and module in (
+            "numpy.core.multiarray",
+            "numpy._core.multiarray",
+        ):
+            return lambda *_: _Array(self._encode)
+        if (module, name) == ("_codecs", "encode"):
+            return self._encode
+        found = _GLOBALS.get((module, name))
         if found is None:
             raise ValueError(f"it holds {module}.{name}, which no official file does")
         return found
+
+    def _encode(self, text: str, encoding: str = "latin1") -> bytes:
+        """Bytes, which Python 3 writes in protocol 2 as encoded text."""
+        if encoding != "latin1":
+            raise ValueError(f"the encoding {encoding!r:.20} is foreign")
+        self._left -= len(text)
+        if self._left < 0:
+            raise ValueError("it copies its contents more than once")
+        return text.encode("latin1")
 
 
 def _resolve(value: Any) -> Any:

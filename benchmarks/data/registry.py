@@ -39,6 +39,7 @@ class Source(NamedTuple):
       files: each file by its possible names.
       remotes: what to download: those very files, or one archive.
       inside: the folder in the archive that has the files; None if there is none.
+      limit: bytes that the archive may unpack to, some more than the set has.
       sources: what the set is made of, to notice a change; its files if None.
       version: raised when the reader gives other arrays for the same files.
     """
@@ -48,13 +49,15 @@ class Source(NamedTuple):
     files: tuple[tuple[str, ...], ...]
     remotes: tuple[Remote, ...]
     inside: str | None = None
+    limit: int = 0
     sources: Callable[[Files], list[Path]] | None = None
     version: int = 1
 
 
 def _cifar(read: Callable, folder: str, files: str, archive: Remote) -> Source:
     names = tuple((name,) for name in files.split())
-    return Source(read, (folder,), names, (archive,), folder)
+    # Both have 186 million bytes.
+    return Source(read, (folder,), names, (archive,), folder, limit=1 << 28)
 
 
 def _idx(folder: str, address: str, checksums: dict[str, str]) -> Source:
@@ -113,7 +116,8 @@ SOURCES: dict[str, Source] = {
             ),
         ),
         "tiny-imagenet-200",
-        images.tiny_imagenet_sources,
+        limit=1 << 30,
+        sources=images.tiny_imagenet_sources,
     ),
     "mnist": _idx(
         "mnist",
@@ -182,6 +186,7 @@ SOURCES: dict[str, Source] = {
         # No checksum is known: the archive has its own, and the reader checks the rest.
         (Remote("https://snap.stanford.edu/data/facebook_large.zip", None),),
         "facebook_large",
+        limit=1 << 28,
     ),
     "reddit": Source(
         graphs.read_reddit,
@@ -190,6 +195,7 @@ SOURCES: dict[str, Source] = {
         # No checksum is known: the archive has its own, and the reader checks the rest.
         (Remote("https://data.dgl.ai/dataset/reddit.zip", None),),
         "",
+        limit=1 << 32,
     ),
     "shakespeare": Source(
         text.read_shakespeare,
@@ -321,7 +327,7 @@ def _unpack(name: str, source: Source, target: Path, download: bool) -> None:
             f"{archive} does not have the checksum {remote.checksum}: remove it to "
             "have it downloaded anew"
         )
-    extract(archive, target, source.inside or "")
+    extract(archive, target, source.inside or "", limit=source.limit)
 
 
 def _download(

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from benchmarks.arms import STANDARD
 from benchmarks.files import made_by, rounded, write_json
+from benchmarks.locks import holding
 from benchmarks.specs import arm
 from benchmarks.study.runs import run_all, run_folder
 from benchmarks.train.config import Config
@@ -136,6 +137,9 @@ def compare(
 
     Returns:
       What the two files hold.
+
+    Raises:
+      BlockingIOError: another process writes to the folder.
     """
     work = workload(name)
     arms = standard_arms(work) if arms is None else arms
@@ -159,8 +163,9 @@ def compare(
     }
     # By seed, so that all arms have a run early on.
     order = [runs[i] for i in range(len(seeds)) for runs in configs.values()]
-    run_all(order, jobs, out / "compiled", console)
-    results, timings = collect(work, arms, configs)
-    write_json(out / "results.json", results)
-    write_json(out / "timings.json", timings)
+    with holding(out):
+        run_all(order, jobs, out / "compiled", console)
+        results, timings = collect(work, arms, configs)
+        write_json(out / "results.json", results)
+        write_json(out / "timings.json", timings)
     return results, timings

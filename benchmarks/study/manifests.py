@@ -20,7 +20,9 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 
+from benchmarks import locks
 from benchmarks.files import made_by, write_json
+from benchmarks.locks import holding
 from benchmarks.study.compare import Entry, compare, entry
 from benchmarks.study.sweep import sweep
 from benchmarks.study.tune import read_tuned, tune
@@ -155,18 +157,21 @@ def run(
     Returns:
       The result files. Each JSON file says by which version, commit and manifest it
       was made.
+
+    Raises:
+      BlockingIOError: another process writes to the folder.
     """
-    made = {"compare": _compare, "sweep": _sweep, "command": _command}[study.kind](
-        study, out, jobs=jobs, console=console, **options
-    )
-    for path in made:
-        if path.suffix == ".json":
-            content = json.loads(path.read_text())
-            content["made_by"] = {
-                **content.get("made_by", made_by()),
-                "manifest": study.name,
-            }
-            write_json(path, content)
+    kinds = {"compare": _compare, "sweep": _sweep, "command": _command}
+    with holding(out):
+        made = kinds[study.kind](study, out, jobs=jobs, console=console, **options)
+        for path in made:
+            if path.suffix == ".json":
+                content = json.loads(path.read_text())
+                content["made_by"] = {
+                    **content.get("made_by", made_by()),
+                    "manifest": study.name,
+                }
+                write_json(path, content)
     return made
 
 
@@ -212,4 +217,5 @@ def _command(study: Manifest, out: pathlib.Path, **how: Any) -> list[pathlib.Pat
         done = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, check=False)
         if done.returncode:
             raise ChildProcessError(f"python -m {' '.join(words)} failed")
-    return sorted(path for path in out.rglob("*") if path.is_file())
+    files = (path for path in out.rglob("*") if path.is_file())
+    return sorted(path for path in files if path.name != locks.NAME)

@@ -15,9 +15,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from benchmarks.files import write_json
+from benchmarks.locks import holding
 from benchmarks.specs import arm
 from benchmarks.train.config import Config
-from benchmarks.train.loop import NonFiniteLossError, check_same_run, train
+from benchmarks.train.folder import check_same_run
+from benchmarks.train.loop import NonFiniteLossError, train
 from benchmarks.workloads import workload
 
 
@@ -49,13 +51,13 @@ def is_finished(config: Config) -> bool:
 
 def execute(config: Config) -> None:
     """Trains to the end, or until the loss is not finite, and says which."""
-    try:
-        train(config, resume=True)
-    except NonFiniteLossError as error:
-        write_json(
-            config.out / "failure.json", {"step": error.step, "tensors": error.tensors}
-        )
-    shutil.rmtree(config.out / "checkpoints", ignore_errors=True)
+    with holding(config.out):
+        try:
+            train(config, resume=True)
+        except NonFiniteLossError as error:
+            failure = {"step": error.step, "tensors": error.tensors}
+            write_json(config.out / "failure.json", failure)
+        shutil.rmtree(config.out / "checkpoints", ignore_errors=True)
 
 
 def run_all(

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from benchmarks.analysis import sweep_cells
 from benchmarks.files import made_by, write_json
+from benchmarks.locks import holding
 from benchmarks.specs import arm, backbone, control, with_options
 from benchmarks.study.compare import Entry, compare
 from benchmarks.workloads import workload
@@ -88,23 +89,24 @@ def sweep(
     cells = []
     rates = arms(spec, factors)
     entries = [Entry(name, "peer") for rate in rates for name in rate.values()]
-    for batch_size in batch_sizes:
-        results, _ = compare(
-            name,
-            entries,
-            seeds,
-            out / f"batch_{batch_size}",
-            jobs=jobs,
-            console=console,
-            **{**options, "batch_size": batch_size},
-        )
-        cells += [sweep_cells.cell(results, names) for names in rates]
-    found = {
-        "workload": workload(name).name,
-        "method": arm(spec).name,
-        "seeds": list(seeds),
-        "made_by": made_by(),
-        "cells": cells,
-    }
-    write_json(out / "sweep.json", found)
+    with holding(out):
+        for batch_size in batch_sizes:
+            results, _ = compare(
+                name,
+                entries,
+                seeds,
+                out / f"batch_{batch_size}",
+                jobs=jobs,
+                console=console,
+                **{**options, "batch_size": batch_size},
+            )
+            cells += [sweep_cells.cell(results, names) for names in rates]
+        found = {
+            "workload": workload(name).name,
+            "method": arm(spec).name,
+            "seeds": list(seeds),
+            "made_by": made_by(),
+            "cells": cells,
+        }
+        write_json(out / "sweep.json", found)
     return found

@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks.files import made_by, write_json
+from benchmarks.locks import holding
 from benchmarks.specs import arm, with_options
 from benchmarks.study.compare import collect_outcome
 from benchmarks.study.runs import run_all, run_folder
@@ -105,21 +106,22 @@ def tune(
         )
         for trial in trials(spec, count)
     ]
-    run_all(configs, jobs, out / "compiled", console)
-    scores = {}
-    for config in configs:
-        outcome = collect_outcome(config)
-        failed = outcome["failed_step"] is not None
-        scores[config.optimizer] = 0.0 if failed else max(outcome["accuracy"])
-    result = {
-        "workload": work.name,
-        "arm": name_of_arm,
-        "epochs": options.get("epochs") or work.epochs,
-        "chosen": max(scores, key=lambda trial: scores[trial]),
-        "trials": scores,
-        "made_by": made_by(),
-    }
-    write_json(out / "tuned" / f"{name_of_arm}.json", result)
+    with holding(out):
+        run_all(configs, jobs, out / "compiled", console)
+        scores = {}
+        for config in configs:
+            outcome = collect_outcome(config)
+            failed = outcome["failed_step"] is not None
+            scores[config.optimizer] = 0.0 if failed else max(outcome["accuracy"])
+        result = {
+            "workload": work.name,
+            "arm": name_of_arm,
+            "epochs": options.get("epochs") or work.epochs,
+            "chosen": max(scores, key=lambda trial: scores[trial]),
+            "trials": scores,
+            "made_by": made_by(),
+        }
+        write_json(out / "tuned" / f"{name_of_arm}.json", result)
     return result
 
 

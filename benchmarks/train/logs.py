@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from benchmarks.files import read_json, write_json
+from benchmarks.files import naming, read_json, write_json
 from ctagd_optax.testbed.files import replacing
 
 
@@ -48,14 +48,14 @@ class Metrics:
         self._logs = logs
         self._writes = writes
         if writes:
-            with replacing(path) as temporary:
+            with naming(path), replacing(path) as temporary:
                 temporary.write_text("".join(map(_line, self.rows)))
 
     def write(self, row: dict[str, Any]) -> None:
         """Adds a row; it is in the file when this returns."""
         self.rows.append(row)
         if self._writes:
-            with self._path.open("a") as file:
+            with naming(self._path), self._path.open("a") as file:
                 file.write(_line(row))
         for log in self._logs:
             log.write(row)
@@ -186,18 +186,35 @@ def _scalars(row: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in row.items() if k != "step" and v is not None}
 
 
-def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
-    """The rows of a file of metrics; a last line that was cut off is no row."""
+def read_metrics(path: pathlib.Path, end: int | None = None) -> list[dict[str, Any]]:
+    """The rows of a file of metrics; a last line that was cut off is no row.
+
+    Args:
+      path: the file.
+      end: the last step of interest; what comes after its row is not read.
+
+    Returns:
+      The rows, by step.
+
+    Raises:
+      ValueError: a line is damaged.
+    """
     if not path.exists():
         return []
-    rows = []
-    for number, line in enumerate(path.read_text().splitlines(keepends=True), 1):
-        if not line.endswith("\n"):
+    rows: list[dict[str, Any]] = []
+    lines = path.read_bytes().splitlines(keepends=True)
+    for number, line in enumerate(lines, 1):
+        if not line.endswith(b"\n") or (rows and end and rows[-1]["step"] >= end):
             break
         try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}, line {number} is not JSON: {error}") from error
+            row = json.loads(line)
+            if not (isinstance(row, dict) and isinstance(row.get("step"), int)):
+                raise ValueError("it has no step")
+        except ValueError as error:
+            raise ValueError(
+                f"{path}, line {number} is not a row of metrics: {error}"
+            ) from error
+        rows.append(row)
     return rows
 
 

@@ -21,18 +21,16 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from benchmarks.data.loader import Loader
-from benchmarks.files import made_by, read_json, write_json
+from benchmarks.files import made_by, write_json
 from benchmarks.models import parameter_count
-from benchmarks.specs import arm
 from benchmarks.train.checkpoints import Checkpoints
 from benchmarks.train.config import Config
+from benchmarks.train.folder import check_folder, owning, write_description
 from benchmarks.train.logs import Metrics, check_logs, open_logs, read_metrics
 from benchmarks.train.progress import Reporter
 from benchmarks.train.run import Run, multiplier_figures
 from benchmarks.train.step import TrainState
 from benchmarks.train.stopping import Interrupted, stop_requests
-from benchmarks.workloads import workload
-from ctagd_optax.testbed.files import check_writable
 
 # Steps that may be under way before the host looks at a loss.
 _IN_FLIGHT = 4
@@ -47,21 +45,6 @@ _VERSIONS_OF = (
     "orbax-checkpoint",
     "grain",
     "numpy",
-)
-
-
-# What may differ between a run and its continuation.
-_FREE = (
-    "out",
-    "data_dir",
-    "download",
-    "epochs",
-    "steps",
-    "checkpoint_every",
-    "keep",
-    "devices",
-    "shard",
-    "log",
 )
 
 
@@ -106,21 +89,23 @@ def train(
       The summary, as written.
 
     Raises:
+      BlockingIOError: another process trains in the folder.
       FileExistsError: the folder holds a run, and ``resume`` is False.
       NonFiniteLossError: the loss is not finite any more.
       Interrupted: by Ctrl-C or SIGTERM, after a checkpoint.
     """
-    _check_folder(config, resume)
     check_logs(config.log)
-    if jax.process_count() > 1:  # nobody writes before all have looked
-        multihost_utils.sync_global_devices("folder")
-    run = Run(config)
-    _write_description(run, resume)
-    checkpoints = Checkpoints(config.out / "checkpoints", config.keep)
-    first = jax.process_index() == 0
-    report = make_reporter(run.steps_per_epoch, run.steps) if first else Reporter()
     with contextlib.ExitStack() as stack:
+        stack.enter_context(owning(config.out))
+        check_folder(config, resume)
+        if jax.process_count() > 1:  # nobody writes before all have looked
+            multihost_utils.sync_global_devices("folder")
+        run = Run(config)
+        write_description(config.out, describe(run), resume)
+        checkpoints = Checkpoints(config.out / "checkpoints", config.keep)
         stack.callback(checkpoints.close)
+        first = jax.process_index() == 0
+        report = make_reporter(run.steps_per_epoch, run.steps) if first else Reporter()
         stack.callback(report.close)
         stopping = stack.enter_context(stop_requests())
         return _train(run, checkpoints, report, stopping, stack)
@@ -136,9 +121,12 @@ def _train(
     config, steps, total = run.config, run.steps_per_epoch, run.steps
     every = config.checkpoint_every or steps
     notes = {"seconds": 0.0, "compile_seconds": 0.0, "wait_seconds": 0.0}
-    saved = checkpoints.last()
+    path = config.out / "metrics.jsonl"
+    saved = checkpoints.newest(report.say)
     if saved is None:
         state = run.init()
+        if path.exists():
+            report.say(f"{config.out} has no checkpoint: starting at step 0")
     else:
         state, notes = checkpoints.restore(saved, run.like())
         report.say(f"going on from step {saved}: {checkpoints.path(saved)}")
@@ -148,12 +136,7 @@ def _train(
             f"epochs and steps must not end before step {first}, which the run in "
             f"{config.out} has reached; got {total} steps"
         )
-    path = config.out / "metrics.jsonl"
-    rows = [
-        row  # not of steps that come again, nor of an epoch that goes on
-        for row in read_metrics(path)
-        if row["step"] <= first and row["step"] % steps == 0
-    ]
+    rows, missing = _rows_until(path, first, steps)
     writes = jax.process_index() == 0
     logs = open_logs(config.log, config.out, rows, describe(run)) if writes else []
     metrics = stack.enter_context(
@@ -162,7 +145,7 @@ def _train(
     if first < total:
         report.start(first)
         notes["compile_seconds"] += run.compile(state)
-    elif first % steps:
+    if missing or (first == total and first % steps):
         metrics.write({**run.measure(state), **_spent(notes)})
 
     losses: collections.deque[jax.Array] = collections.deque()
@@ -210,6 +193,25 @@ def _train(
     if jax.process_index() == 0:
         write_json(config.out / "summary.json", summary)
     return summary
+
+
+def _rows_until(
+    path: pathlib.Path, step: int, steps_per_epoch: int
+) -> tuple[list[dict[str, Any]], bool]:
+    """The rows of whole epochs up to a step, and whether the step's own is missing.
+
+    Rows of steps that come again, or of an epoch that goes on, are left out.
+    """
+    ends = range(steps_per_epoch, step + 1, steps_per_epoch)
+    rows = {row["step"]: row for row in read_metrics(path, step) if row["step"] in ends}
+    for end in ends:
+        # A row is written before its checkpoint, but the system may lose it.
+        if end not in rows and end != step:
+            raise ValueError(
+                f"{path} lacks the row of step {end}: restore the file, or remove "
+                f"{path.parent / 'checkpoints'} to start at step 0 again"
+            )
+    return list(rows.values()), step in ends and step not in rows
 
 
 def _spent(notes: dict[str, float]) -> dict[str, float]:
@@ -338,78 +340,3 @@ def describe(run: Run) -> dict[str, Any]:
             "processes": jax.process_count(),
         },
     }
-
-
-def _check_folder(config: Config, resume: bool) -> None:
-    """Nothing is overwritten, and only the same run is continued."""
-    path = config.out / "config.json"
-    config.out.mkdir(parents=True, exist_ok=True)
-    check_writable(path)
-    if not (any(config.out.glob("checkpoints/*")) or any(config.out.glob("metrics*"))):
-        return
-    if not resume:
-        raise FileExistsError(
-            f"out: {config.out} holds a run already; --resume goes on with it, another "
-            "--out starts a new one"
-        )
-    check_same_run(config)
-
-
-def check_same_run(config: Config) -> None:
-    """Raises ValueError if the run in the config's folder is another one."""
-    description = _read_description(config.out / "config.json")
-    optimizer = arm(config.optimizer)
-    options = {"name": optimizer.name, **optimizer.options}
-    if description["optimizer"] != options:
-        raise ValueError(
-            f"optimizer must stay {description['optimizer']!r} to go on with the run "
-            f"in {config.out}, got {options!r}"
-        )
-    epochs = config.epochs or workload(config.workload).epochs
-    if optimizer.uses_budget and epochs != description["epochs"]:
-        raise ValueError(
-            f"epochs must stay {description['epochs']} to go on with the run in "
-            f"{config.out}: {optimizer.name} has a schedule over all of them; got "
-            f"{epochs}"
-        )
-    earlier = {**description["config"], "batch_size": description["batch_size"]}
-    size = config.batch_size or workload(config.workload).batch_size
-    now = {**vars(config), "batch_size": size}
-    if "refresh_batch_stats" not in description:  # an earlier version refreshed nothing
-        del now["refresh_batch_stats"]
-    for name, new in now.items():
-        old = earlier.get(name)
-        if old != new and name not in _FREE:
-            whose = ", the workload's" if getattr(config, name) is None else ""
-            raise ValueError(
-                f"{name} must stay {old!r} to go on with the run in {config.out}, got "
-                f"{new!r}{whose}"
-            )
-
-
-def _read_description(path: pathlib.Path) -> dict[str, Any]:
-    return read_json(path, {"config", "versions"}, "a run")
-
-
-def _write_description(run: Run, resume: bool) -> None:
-    """Writes ``config.json``, if the run it goes on with was the same."""
-    path = run.config.out / "config.json"
-    description = describe(run)
-    if resume and path.exists():
-        earlier = {"refresh_batch_stats": 0, **_read_description(path)}
-        for name in (
-            "workload",
-            "steps_per_epoch",
-            "parameters",
-            "refresh_batch_stats",
-        ):
-            if earlier[name] != description[name]:
-                raise ValueError(
-                    f"{name} was {earlier[name]!r} when the run in {run.config.out} "
-                    f"was started, and is {description[name]!r} now"
-                )
-        started = earlier.get("started_with", earlier["versions"])
-        if started != description["versions"]:
-            description["started_with"] = started
-    if jax.process_index() == 0:
-        write_json(path, description)

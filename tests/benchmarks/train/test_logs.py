@@ -46,7 +46,7 @@ def test_only_one_process_writes(tmp_path):
 def test_a_file_that_is_not_metrics_is_refused(tmp_path):
     path = tmp_path / "m.jsonl"
     path.write_text('{"step": 1}\nhello\n')
-    with pytest.raises(ValueError, match=r"m.jsonl, line 2 is not JSON"):
+    with pytest.raises(ValueError, match=r"m.jsonl, line 2 is not a row of metrics"):
         logs.read_metrics(path)
 
 
