@@ -60,6 +60,22 @@ def rounded(values: Iterable[float]) -> list[float]:
     return [float(f"{value:.5g}") for value in values]
 
 
+def merged(makers: Iterable[dict[str, str | None]]) -> dict[str, str | None]:
+    """The versions and the commits of several makers; those that differ in a list.
+
+    Examples:
+      >>> from benchmarks.files import merged
+      >>> merged([{"commit": "a"}, {"commit": "b"}, {"commit": "a"}])
+      {'commit': 'a, b'}
+    """
+    found: dict[str, dict[str, None]] = {}
+    for maker in makers:
+        for key, value in maker.items():
+            known = found.setdefault(key, {})
+            known.update(dict.fromkeys(value.split(", ") if value else ()))
+    return {key: ", ".join(values) or None for key, values in found.items()}
+
+
 @functools.cache
 def made_by() -> dict[str, str | None]:
     """The version and the commit that make a result; no commit outside a checkout."""

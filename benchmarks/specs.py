@@ -6,7 +6,6 @@ wrapped: ``robust(muon@0.02)``, ``ct(nadamw)``,
 ``ct(sgd):estimator=hutchinson,every=5``. The arms are in :mod:`benchmarks.arms`.
 """
 
-import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping
@@ -17,7 +16,7 @@ import optax
 from benchmarks import grammar, transforms
 from benchmarks.arms import ROWS, WRAPPERS, Row, find
 from benchmarks.grammar import Spec, Value
-from benchmarks.transforms import EvalParams
+from benchmarks.transforms import EvalParams, parameters
 
 _RATE = "learning_rate"
 _TITLES = {"robust": "robust_ct_agd", "ct": "ct_agd"}
@@ -55,7 +54,6 @@ class Arm(NamedTuple):
     search: dict[str, tuple[float, float]]
 
 
-@functools.cache
 def arm(spec: str) -> Arm:
     """Makes the arm that a name stands for.
 
@@ -97,7 +95,7 @@ def arm(spec: str) -> Arm:
 
     try:
         make(1, 100)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise ValueError(f"optimizer {spec!r}: {error}") from error
     if parts.average:
         made = made._replace(
@@ -127,7 +125,10 @@ def with_options(spec: str, **options: float) -> str:
       'robust(muon@0.1)'
     """
     parts = _short(grammar.parse(spec))
-    text = {key: f"{value:g}" for key, value in options.items()}
+    text = {
+        key: f"{value:g}" if float(f"{value:g}") == value else repr(value)
+        for key, value in options.items()
+    }
 
     def given(part: Spec, new: dict[str, str]) -> str:
         twice = ", ".join(sorted(part.options.keys() & new))
@@ -260,6 +261,13 @@ def _short(spec: Spec) -> Spec:
             f"the learning rate must be in the brackets: {spec.name}({inner.name}@"
             f"{outer[_RATE]})"
         )
+    for each in (inner, spec):
+        grammar.values(each.name, each.options, find(each.name).defaults())
+    if spec.name == "mechanize" and find(inner.name).eval_params is not parameters:
+        raise ValueError(
+            f"mechanize cannot wrap {inner.name}, which is evaluated at other weights "
+            "than those it trains"
+        )
     for name, row in ROWS.items():
         if row.wrapped == (spec.name, inner.name) and not (row.options or row.fixed):
             return Spec(name, None, inner.options | outer, spec.average)
@@ -322,9 +330,9 @@ def _wrap(spec: Spec) -> Arm:
         return _call(row, options, backbone=bare, steps_per_epoch=steps_per_epoch)
 
     def eval_params(state: Any, params: optax.Params) -> optax.Params:
-        # Mechanize calls its own otherwise; what it wraps has no weights of its own.
-        inside = getattr(state, "backbone_state", None)
-        return inner.eval_params(inside, params) if inside is not None else params
+        if inner.eval_params is parameters:
+            return params
+        return inner.eval_params(state.backbone_state, params)
 
     rate = inner.options.get(_RATE)
     return Arm(
@@ -341,7 +349,7 @@ def _wrap(spec: Spec) -> Arm:
         },
         calls_loss=inner.calls_loss or _estimates_with_loss(options),
         uses_budget=inner.uses_budget,
-        role=row.role,
+        role="control" if row.role == "paper" and options != defaults else row.role,
         search=inner.search | row.space(),
     )
 

@@ -91,6 +91,17 @@ def from_arrays(
             raise ValueError(f"dtype must be float32 for {name}, which sets its own")
         return network(rngs=rngs)
 
+    def checked(model: nnx.Module, batch: Batch, constants: Batch) -> Figures:
+        del constants
+        found = figures(model, batch)
+        rows = (len(next(iter(batch.values()))),)
+        if found.loss.shape != rows or found.accuracy.shape != rows:
+            raise ValueError(
+                f"figures of {name} must give a loss and an accuracy for each example, "
+                f"of shape {rows}; got {found.loss.shape} and {found.accuracy.shape}"
+            )
+        return found
+
     def read(data_dir: Any = None, download: bool = True) -> data.Arrays:
         del data_dir, download
         return load()
@@ -102,7 +113,7 @@ def from_arrays(
         stand_in=load,
         model=model,
         pipeline=data.ArrayPipeline,
-        figures=lambda model, batch, constants: figures(model, batch),
+        figures=checked,
         target=target,
         batch_size=batch_size,
         epochs=epochs,

@@ -33,10 +33,14 @@ def check_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
 def check_dtype(name: str, dtype: DTypeLike | None) -> None:
     """Checks that a dtype can hold sums: one with the range of float32, or None."""
     known = "bfloat16", "float32", "float64"
-    if dtype is not None and jnp.dtype(dtype).name not in known:
+    try:
+        given = None if dtype is None else jnp.dtype(dtype).name
+    except TypeError:
+        given = repr(dtype)
+    if given is not None and given not in known:
         raise TypeError(
             f"{name} must be one of {', '.join(known)}, which have the range that sums "
-            f"need; got {jnp.dtype(dtype).name}"
+            f"need; got {given}"
         )
 
 

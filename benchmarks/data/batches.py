@@ -99,7 +99,10 @@ class _Examples:
         if numbers is None:
             raise ValueError(f"part must be one of {', '.join(self._parts)}: {part!r}")
         if not len(numbers):
-            raise ValueError(f"the part {part!r} has no examples")
+            raise ValueError(
+                f"the part {part!r} has no examples; a workload sets some aside by "
+                "its validation"
+            )
         return self._evaluate(part, numbers, rows)
 
     def _evaluate(self, part: str, numbers: np.ndarray, rows: slice) -> Iterator[Batch]:

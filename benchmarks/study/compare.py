@@ -13,7 +13,7 @@ from flax import nnx
 from rich.console import Console
 
 from benchmarks.arms import STANDARD
-from benchmarks.files import made_by, rounded, write_json
+from benchmarks.files import merged, rounded, write_json
 from benchmarks.locks import holding
 from benchmarks.specs import arm
 from benchmarks.study.runs import run_all, run_folder
@@ -75,7 +75,7 @@ def collect(
         results[name] = {
             "role": entry.role,
             "options": described["optimizer"],
-            "made_by": described["made_by"],
+            "made_by": makers(runs),
             "runs": [collect_outcome(config) for config in runs],
         }
         timings[name] = [_times(config) for config in runs]
@@ -88,9 +88,15 @@ def collect(
         "steps_per_epoch": described["steps_per_epoch"],
         "batch_size": described["batch_size"],
         "seeds": [config.seed for config in first],
-        "made_by": made_by(),
+        "made_by": merged(result["made_by"] for result in results.values()),
         "arms": results,
     }, {"arms": timings}
+
+
+def makers(configs: Sequence[Config]) -> dict[str, str | None]:
+    """The versions and commits that trained some runs."""
+    paths = [config.out / "config.json" for config in configs]
+    return merged(json.loads(path.read_text())["made_by"] for path in paths)
 
 
 def collect_outcome(config: Config) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from benchmarks.files import made_by, write_json
 from benchmarks.locks import holding
 from benchmarks.study.compare import Entry, compare, entry
 from benchmarks.study.sweep import sweep
-from benchmarks.study.tune import read_tuned, tune
+from benchmarks.study.tune import tune
 from benchmarks.workloads import workload
 
 FOLDER = pathlib.Path(__file__).parent / "manifests"
@@ -131,9 +131,42 @@ def from_mapping(name: str, found: Mapping[str, Any]) -> Manifest:
             f"{kind} has {', '.join(sorted(needed))}, and may have "
             f"{', '.join(sorted(further | _COMMON - {'kind'}))}"
         )
+    _check_values(f"study {name}", found)
     options = {key: value for key, value in found.items() if key not in _COMMON}
     title, results = (str(found.get(key, "")) for key in ("title", "results"))
     return Manifest(name, kind, title, results, options)
+
+
+# What the values of a manifest are, and of its table "tuned".
+_VALUES = {
+    "a whole number": ("seeds", "epochs", "batch_size", "trials"),
+    "a text": ("workload", "method", "title", "results"),
+    "a list of texts": ("arms", "commands"),
+    "a list of numbers": ("factors", "batch_sizes"),
+}
+
+
+def _check_values(where: str, found: Mapping[str, Any]) -> None:
+    """Raises ValueError if a value is of another type than it must be."""
+    fits = {
+        "a whole number": lambda x: isinstance(x, int) and x > 0,
+        "a text": lambda x: isinstance(x, str),
+        "a list of texts": lambda x: (
+            isinstance(x, list) and all(isinstance(y, str) for y in x)
+        ),
+        "a list of numbers": lambda x: (
+            isinstance(x, list) and all(isinstance(y, int | float) for y in x)
+        ),
+    }
+    for what, keys in _VALUES.items():
+        for key in keys:
+            if key in found and not fits[what](found[key]):
+                raise ValueError(f"{where}: {key} must be {what}, got {found[key]!r}")
+    search = found.get("tuned")
+    if search is not None:
+        if not isinstance(search, dict) or not {"arms", "trials"} <= search.keys():
+            raise ValueError(f"{where}: tuned must be a table with arms and trials")
+        _check_values(f"{where}, tuned", search)
 
 
 def run(
@@ -189,14 +222,14 @@ def _compare(study: Manifest, out: pathlib.Path, **how: Any) -> list[pathlib.Pat
     options = dict(study.options)
     name, seeds = options.pop("workload"), options.pop("seeds")
     arms = [entry(spec) for spec in options.pop("arms")]
-    search = options.pop("tuned", None)
+    search, tuned = options.pop("tuned", None), []
     if search:
         for spec in search["arms"]:
             limits = {"epochs": search["epochs"]} if "epochs" in search else options
-            tune(name, spec, search["trials"], out, **how | limits)
-        arms += [Entry(spec, "tuned") for spec in read_tuned(out, name)]
+            found = tune(name, spec, search["trials"], out, **how | limits)
+            arms.append(Entry(found["chosen"], "tuned"))
+            tuned.append(out / "tuned" / f"{found['arm']}.json")
     compare(name, arms, range(seeds), out, **how | options)
-    tuned = sorted((out / "tuned").glob("*.json")) if search else []
     return [out / "results.json", out / "timings.json", *tuned]
 
 

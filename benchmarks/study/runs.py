@@ -1,11 +1,13 @@
 """Many runs, several at once, stopped and continued; finished ones are not repeated."""
 
 import concurrent.futures
+import itertools
 import json
 import multiprocessing
 import os
 import pathlib
 import shutil
+import signal
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -21,6 +23,9 @@ from benchmarks.train.config import Config
 from benchmarks.train.folder import check_same_run
 from benchmarks.train.loop import NonFiniteLossError, train
 from benchmarks.workloads import workload
+
+# Seconds in which a run is to save and stop.
+_PATIENCE = 30.0
 
 
 def run_folder(out: pathlib.Path, spec: str, seed: int) -> pathlib.Path:
@@ -103,18 +108,43 @@ def _execute_each(
     with concurrent.futures.ProcessPoolExecutor(
         jobs, context, initializer=_start, initargs=(numbers, jobs, compiled)
     ) as pool:
-        pending = {pool.submit(execute, config): config for config in configs}
+        waiting, pending = iter(configs), {}
         try:
-            for future in concurrent.futures.as_completed(pending):
-                future.result()
-                yield pending[future]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            # Not more at once than there are processes: what is handed over is run.
+            for config in itertools.islice(waiting, jobs):
+                pending[pool.submit(execute, config)] = config
+            while pending:
+                done, _ = concurrent.futures.wait(
+                    pending, return_when=concurrent.futures.FIRST_COMPLETED
+                )
+                for future in done:
+                    future.result()
+                    for config in itertools.islice(waiting, 1):
+                        pending[pool.submit(execute, config)] = config
+                    yield pending.pop(future)
+        except BaseException as error:
+            _stop(pool)
+            if isinstance(error, KeyboardInterrupt):
+                text = "interrupted: the same command goes on with what is left"
+                raise KeyboardInterrupt(text) from None
             raise
+
+
+def _stop(pool: concurrent.futures.ProcessPoolExecutor) -> None:
+    """Asks runs to save and stop, and waits for them."""
+    pool.shutdown(wait=False, cancel_futures=True)
+    processes = multiprocessing.active_children()
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join(_PATIENCE)
+        process.kill()
 
 
 def _start(numbers: Any, jobs: int, compiled: pathlib.Path) -> None:
     """Sets a process up: its share of the processors, and where programs are kept."""
+    # Ctrl-C reaches all processes; what is to be done then the first one says.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     number = numbers.get()
     if hasattr(os, "sched_setaffinity"):

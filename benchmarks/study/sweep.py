@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks.analysis import sweep_cells
-from benchmarks.files import made_by, write_json
+from benchmarks.files import merged, write_json
 from benchmarks.locks import holding
 from benchmarks.specs import arm, backbone, control, with_options
 from benchmarks.study.compare import Entry, compare
@@ -36,18 +36,34 @@ def arms(spec: str, factors: Sequence[float]) -> list[dict[str, str]]:
       >>> sweep.arms("robust_sgd", [10.0])[0]["high control"]
       'sawtooth_control@0.1:peak=20'
     """
+    spec = arm(spec).name
     bare = backbone(spec)
     if bare is None or bare == arm(spec).kind:
         raise ValueError(
             f"optimizer must be built on another, such as robust_sgd or robust(muon); "
             f"got {spec!r}"
         )
-    names = {"backbone": bare, "method": spec}
+    method = arm(spec)
+
+    def alike(name: str, **further: float) -> str:
+        """An arm with the method's options, as far as it has them."""
+        own = arm(name).options
+        shared = {
+            key: value
+            for key, value in (method.options | further).items()
+            if key in own and key not in ("learning_rate", "average")
+        }
+        pairs = ",".join(f"{key}={value}" for key, value in shared.items())
+        average = "+average" * bool(method.options["average"])
+        return arm(f"{name}{average}:{pairs}").name
+
+    inner = method.options.get("backbone")
+    names = {"backbone": inner if inner else alike(bare), "method": spec}
     if control(spec):
-        names["control"] = control(spec)
-        if arm(spec).role == "ours":
-            peak = arm(spec).options["multiplier_max"]
-            names["high control"] = f"{names['control']}:peak={peak:g}"
+        names["control"] = alike(control(spec))
+        if method.role == "ours":
+            peak = method.options["multiplier_max"]
+            names["high control"] = alike(control(spec), peak=peak)
 
     def at(name: str, factor: float) -> str:
         rate = arm(name).options["learning_rate"] * factor
@@ -86,7 +102,7 @@ def sweep(
     Returns:
       What the file holds.
     """
-    cells = []
+    cells, makers = [], []
     rates = arms(spec, factors)
     entries = [Entry(name, "peer") for rate in rates for name in rate.values()]
     with holding(out):
@@ -100,12 +116,13 @@ def sweep(
                 console=console,
                 **{**options, "batch_size": batch_size},
             )
+            makers.append(results["made_by"])
             cells += [sweep_cells.cell(results, names) for names in rates]
         found = {
             "workload": workload(name).name,
             "method": arm(spec).name,
             "seeds": list(seeds),
-            "made_by": made_by(),
+            "made_by": merged(makers),
             "cells": cells,
         }
         write_json(out / "sweep.json", found)

@@ -12,10 +12,10 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.files import made_by, write_json
+from benchmarks.files import write_json
 from benchmarks.locks import holding
 from benchmarks.specs import arm, with_options
-from benchmarks.study.compare import collect_outcome
+from benchmarks.study.compare import collect_outcome, makers
 from benchmarks.study.runs import run_all, run_folder
 from benchmarks.train.config import Config
 from benchmarks.workloads import workload
@@ -54,7 +54,7 @@ def trials(spec: str, count: int) -> list[str]:
             place = math.log(low) + share * (math.log(high) - math.log(low))
             point[key] = float(f"{math.exp(place):.2g}")
         names.append(with_options(spec, **point))
-    return names
+    return list(dict.fromkeys(names))
 
 
 def _van_der_corput(n: int, base: int) -> float:
@@ -119,7 +119,7 @@ def tune(
             "epochs": options.get("epochs") or work.epochs,
             "chosen": max(scores, key=lambda trial: scores[trial]),
             "trials": scores,
-            "made_by": made_by(),
+            "made_by": makers(configs),
         }
         write_json(out / "tuned" / f"{name_of_arm}.json", result)
     return result

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from benchmarks.files import read_json, write_json
+from benchmarks.files import merged, read_json, write_json
 from benchmarks.locks import holding
 from benchmarks.specs import arm
 from benchmarks.train.config import Config
@@ -124,6 +124,9 @@ def write_description(
                     f"{name} was {earlier[name]!r} when the run in {out} was started, "
                     f"and is {description[name]!r} now"
                 )
+        makers = [earlier["made_by"]] if "made_by" in earlier else []
+        made = merged([*makers, description["made_by"]])
+        description = {**description, "made_by": made}
         started = earlier.get("started_with", earlier["versions"])
         if started != description["versions"]:
             description = {**description, "started_with": started}

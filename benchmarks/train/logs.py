@@ -71,14 +71,18 @@ class TensorBoard:
 
     Args:
       out: folder of the run.
-      rows: the rows that it has already.
+      rows: the rows of the run so far.
     """
 
     def __init__(self, out: pathlib.Path, rows: Sequence[dict[str, Any]]):
         from tensorboardX import SummaryWriter
 
-        last = rows[-1]["step"] if rows else 0
-        self._writer = SummaryWriter(str(out / "tensorboard"), purge_step=last + 1)
+        folder = out / "tensorboard"
+        known = bool(rows) and any(folder.glob("events.*"))
+        last = rows[-1]["step"] if known else 0
+        self._writer = SummaryWriter(str(folder), purge_step=last + 1)
+        for row in () if known else rows:  # of a start without this log
+            self.write(row)
 
     def write(self, row: dict[str, Any]) -> None:
         """Adds a row."""

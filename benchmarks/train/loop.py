@@ -101,9 +101,15 @@ def train(
         if jax.process_count() > 1:  # nobody writes before all have looked
             multihost_utils.sync_global_devices("folder")
         run = Run(config)
-        write_description(config.out, describe(run), resume)
         checkpoints = Checkpoints(config.out / "checkpoints", config.keep)
         stack.callback(checkpoints.close)
+        last = max(checkpoints.steps(), default=0)
+        if run.steps < last:
+            raise ValueError(
+                f"epochs and steps must not end before step {last}, which the run in "
+                f"{config.out} has reached; got {run.steps} steps"
+            )
+        write_description(config.out, describe(run), resume)
         first = jax.process_index() == 0
         report = make_reporter(run.steps_per_epoch, run.steps) if first else Reporter()
         stack.callback(report.close)
@@ -131,11 +137,6 @@ def _train(
         state, notes = checkpoints.restore(saved, run.like())
         report.say(f"going on from step {saved}: {checkpoints.path(saved)}")
     first = int(state.step)
-    if total < first:
-        raise ValueError(
-            f"epochs and steps must not end before step {first}, which the run in "
-            f"{config.out} has reached; got {total} steps"
-        )
     rows, missing = _rows_until(path, first, steps)
     writes = jax.process_index() == 0
     logs = open_logs(config.log, config.out, rows, describe(run)) if writes else []

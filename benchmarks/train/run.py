@@ -53,6 +53,7 @@ class Run:
             seed=config.seed,
             validation=self.work.validation if config.part == "validation" else 0,
         )
+        self.pipeline.evaluation(config.part)  # raises if there is nothing to evaluate
         # A generated set is there for its shapes, whatever the number of examples.
         if not config.synthetic and self.batch_size > self.pipeline.train_size:
             raise ValueError(

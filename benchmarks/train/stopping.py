@@ -30,6 +30,8 @@ def stop_requests() -> Iterator[Callable[[int], bool]]:
     # Of several processes, JAX takes SIGTERM itself and finds a step for all of them.
     signals = (signal.SIGINT,) if together else (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.getsignal(number) for number in signals}
+    # A signal that is ignored stays so, as in the processes of a comparison.
+    before = {n: handler for n, handler in before.items() if handler != signal.SIG_IGN}
 
     def restore() -> None:
         for number, handler in before.items():
@@ -42,7 +44,7 @@ def stop_requests() -> Iterator[Callable[[int], bool]]:
         if together:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    for number in signals:
+    for number in before:
         signal.signal(number, request)
     try:
         yield (

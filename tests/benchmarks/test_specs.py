@@ -354,6 +354,10 @@ def test_options_have_the_types_of_their_defaults():
         ("robust(muon)@1", r"rate must be in the brackets: robust\(muon@1\)"),
         ("robust(muon):targt=1", "robust has no option 'targt'; it has target, "),
         ("ct(adamw):estimator=x", "estimator must be one of secant, same_batch, hutch"),
+        ("robust(sgd:target=3)", "sgd has no option 'target'; it has learning_rate"),
+        ("robust(sgd):weight_decay=0", "robust has no option 'weight_decay'; it has"),
+        ("mechanize(schedule_free)", "mechanize cannot wrap schedule_free, which is"),
+        ("robust_sgd:accumulator_dtype=bf16", "accumulator_dtype must be one of bfl"),
         ("sgd+mean", r"optimizer 'sgd\+mean' must be NAME.*sgd@0.1\+average"),
         ("sgd@", "option 'learning_rate=' of sgd must be KEY=VALUE"),
         ("sgd@fast", "learning_rate of sgd must be a finite number.*got 'fast'"),
@@ -447,6 +451,8 @@ def test_what_an_arm_is_made_of(spec, parts, backbone, control):
 
 
 def test_options_go_where_they_belong():
+    name = specs.with_options("sgd", learning_rate=0.123456789)
+    assert specs.arm(name).options["learning_rate"] == 0.123456789
     name = specs.with_options("robust(muon):pooling=tensor", learning_rate=1, target=3)
     assert name == "robust(muon@1):pooling=tensor,target=3"
     with pytest.raises(

@@ -211,6 +211,14 @@ def test_a_workload_of_your_own(monkeypatch):
     assert sorted(rows) == list(range(6))
     for batch in seen:
         np.testing.assert_array_equal(batch["x"], x[batch["y"]])
+    means = workloads.Figures(jnp.zeros(()), jnp.zeros(2))
+    wrong = workloads.from_arrays(
+        *("mine", "", work.load, work.model, lambda model, batch: means),
+        target=1,
+        epochs=1,
+    )
+    with pytest.raises(ValueError, match=r"figures of mine must give .* shape \(2,\);"):
+        wrong.figures(None, seen[0], {})
     with pytest.raises(ValueError, match="name must not be 'digits_mlp', which is"):
         workloads.register(mine._replace(name="digits_mlp"))
     with pytest.raises(ValueError, match="dtype must be float32 for mine"):

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -80,6 +81,13 @@ def is_there(group):
     return True
 
 
+def wait_until_gone(group):
+    limit = time.monotonic() + 30
+    while is_there(group):
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+
+
 def test_a_killed_comparison_gives_the_same_results(whole, tmp_path):
     expected, _ = whole
     run = subprocess.Popen(
@@ -94,10 +102,7 @@ def test_a_killed_comparison_gives_the_same_results(whole, tmp_path):
         time.sleep(0.05)
     run.kill()
     run.wait()
-    limit = time.monotonic() + 30
-    while is_there(run.pid):  # the processes it has started end with it
-        assert time.monotonic() < limit
-        time.sleep(0.05)
+    wait_until_gone(run.pid)  # the processes it has started end with it
     assert not (tmp_path / "results.json").exists()
     again = subprocess.run(
         command(tmp_path), cwd=ROOT, capture_output=True, text=True, check=False
@@ -106,6 +111,23 @@ def test_a_killed_comparison_gives_the_same_results(whole, tmp_path):
     assert (tmp_path / "results.json").read_text() == (
         expected / "results.json"
     ).read_text()
+
+
+def test_ctrl_c_stops_all_runs_and_the_same_command_goes_on(tmp_path):
+    arguments = command(tmp_path)
+    arguments[arguments.index("--epochs") + 1] = "4000"
+    run = subprocess.Popen(
+        arguments, cwd=ROOT, start_new_session=True, stderr=subprocess.PIPE, text=True
+    )
+    while len(list(tmp_path.glob("runs/*/*/metrics.jsonl"))) < 2:
+        assert run.poll() is None
+        time.sleep(0.05)
+    os.killpg(run.pid, signal.SIGINT)  # as a terminal does
+    _, errors = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert errors == "interrupted: the same command goes on with what is left\n"
+    wait_until_gone(run.pid)
+    assert list(tmp_path.glob("runs/sgd/0/checkpoints/*"))
 
 
 def test_finished_runs_are_not_repeated(whole):

@@ -13,6 +13,7 @@ from benchmarks.study.compare import entry
 pytestmark = pytest.mark.usefixtures("default_jax")
 
 QUIET = Console(quiet=True)
+COMPARE = "kind = 'compare'\nworkload = 'x'\narms = ['sgd']\n"
 SMALL = {
     "kind": "compare",
     "workload": "digits_mlp",
@@ -79,6 +80,12 @@ def test_a_study_from_start_to_end(tmp_path):
     manifests.run(study, tmp_path, console=QUIET)  # finished runs are not repeated
     assert before == {p: p.stat().st_mtime_ns for p in tmp_path.rglob("summary.json")}
     assert json.loads((tmp_path / "results.json").read_text()) == found
+    # What an earlier manifest has tuned is none of this one's business.
+    fewer = {key: value for key, value in SMALL.items() if key != "tuned"}
+    made = manifests.run(manifests.from_mapping("mine", fewer), tmp_path, console=QUIET)
+    assert [path.name for path in made] == ["results.json", "timings.json"]
+    found = json.loads((tmp_path / "results.json").read_text())
+    assert list(found["arms"]) == ["sgd", "robust(adamw)"]
 
 
 def test_results_are_published_where_pages_find_them(tmp_path, monkeypatch):
@@ -111,6 +118,19 @@ def test_results_are_published_where_pages_find_them(tmp_path, monkeypatch):
             "study bad has no use for seed; a command has commands",
         ),
         ("kind = ", "bad.toml is not TOML: "),
+        (
+            f"{COMPARE}seeds = [0, 1]",
+            r"seeds must be a whole number, got \[0",
+        ),
+        (f"{COMPARE}seeds = 2\nepochs = '3'", "epochs must be a whole number, got '3'"),
+        (
+            f"{COMPARE}seeds = 2\n[tuned]\narms = ['sgd']",
+            "study bad: tuned must be a table with arms and trials",
+        ),
+        (
+            "kind = 'sweep'\nworkload = 'x'\nmethod = 'y'\nseeds = 1\nfactors = 3",
+            "study bad: factors must be a list of numbers, got 3",
+        ),
     ],
 )
 def test_bad_manifests(text, message, tmp_path):

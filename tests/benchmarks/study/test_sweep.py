@@ -28,6 +28,12 @@ def test_arms_share_a_learning_rate():
     assert sweep.arms("robust(muon)", [10.0]) == [
         {"backbone": "muon@0.2", "method": "robust(muon@0.2)"}
     ]
+    [changed] = sweep.arms("robust_sgd+average:momentum=0.9,target=3", [1.0])
+    assert changed["backbone"] == "sgd+average:momentum=0.9"
+    assert changed["high control"] == "sawtooth_control+average:momentum=0.9,peak=20"
+    [inner] = sweep.arms("robust(muon:beta=0.9)", [1.0])
+    assert inner["backbone"] == "muon:beta=0.9"
+    assert sweep.arms("robust(sgd)", [1.0]) == sweep.arms("robust_sgd", [1.0])
     for bare in ("lion", "sgd"):
         with pytest.raises(
             ValueError, match=f"must be built on another.* got '{bare}'"

@@ -220,6 +220,8 @@ def test_a_run_of_some_steps_is_measured_and_goes_on_bitwise(whole_run, tmp_path
     assert again["last_test_accuracy"] == summary["last_test_accuracy"]
     with pytest.raises(ValueError, match="must not end before step 11, which the run"):
         train(config(tmp_path, devices=1, steps=3), resume=True)
+    described = json.loads((tmp_path / "config.json").read_text())
+    assert described["config"]["steps"] == STEPS + 3  # refused before it is written
     train(config(tmp_path, devices=1), resume=True)
     chex.assert_trees_all_equal(final_state(tmp_path, devices=1), expected)
     assert rows_without_times(tmp_path) == rows_without_times(whole)
