@@ -4,12 +4,15 @@ import os
 import pathlib
 import re
 import shutil
+import sys
 
-import ctagd_optax
-
-REPOSITORY = "https://github.com/ctagd-optax/ctagd-optax"
 DOCS = pathlib.Path(__file__).parent
 ROOT = DOCS.parent
+sys.path.insert(0, str(ROOT))  # this checkout, whatever is installed
+
+import ctagd_optax  # noqa: E402
+
+REPOSITORY = "https://github.com/ctagd-optax/ctagd-optax"
 
 project = "ctagd-optax"
 author = "The ctagd-optax authors"
@@ -32,6 +35,7 @@ nb_execution_mode = "off"  # ``make notebooks`` runs them
 autosummary_generate = True
 autosummary_imported_members = True
 autodoc_typehints = "none"  # the signature and the text say it
+napoleon_attr_annotations = False
 napoleon_use_ivar = True
 
 html_theme = "sphinx_book_theme"
