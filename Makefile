@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test fuzz lint types notebooks clean
+.PHONY: demo test fuzz lint types notebooks docs clean
 
 # SGD at three learning rates, bare and wrapped, and the paper's CT-AGD.
 DEMO := sgd@0.001 robust_sgd@0.001 sgd robust_sgd ct_sgd sgd@0.1 robust_sgd@0.1
@@ -29,6 +29,9 @@ types: $(READY)  ## static types of the library
 notebooks: $(READY)  ## run every notebook from top to bottom
 	$(BIN)/python -m pytest --nbmake notebooks
 
+docs: $(READY)  ## the site, in docs/_build; a warning is an error
+	$(BIN)/sphinx-build -W --keep-going docs docs/_build
+
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
@@ -36,5 +39,5 @@ $(READY): pyproject.toml
 	touch $@
 
 clean:  ## remove the environment and everything that was made
-	rm -rf $(VENV) build dist runs .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist docs/_build docs/api runs .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -6,7 +6,9 @@ import pathlib
 import re
 import tomllib
 
+import numpy as np
 import pytest
+from matplotlib import image
 
 from benchmarks import __main__ as benchmarks_line
 from benchmarks import specs, workloads
@@ -42,6 +44,12 @@ def test_python_blocks_run_and_print_what_is_shown(
         assert number.sub("#", printed) == number.sub("#", block)
         ours, theirs = (list(map(float, number.findall(t))) for t in (printed, block))
         assert ours == pytest.approx(theirs, rel=0.05, abs=0.05)
+    for shown in re.findall(r"!\[.+\]\((images/.+\.png)\)", page.read_text()):
+        ours, theirs = map(
+            image.imread, (pathlib.Path(shown).name, page.parent / shown)
+        )
+        # A line may be drawn a pixel higher; another run differs by 0.025.
+        assert np.abs(ours - theirs).mean() < 0.01
 
 
 @pages
