@@ -132,12 +132,14 @@ def plot(
 
 
 def _backbones(results: dict[str, Any]) -> dict[str, list[str]]:
-    """The arms of each panel, by backbone."""
-    found = {name: specs.backbone(name) for name in results["arms"]}
-    backbones = dict.fromkeys(bare for bare in found.values() if bare) or {None: None}
+    """The arms of each panel: a backbone, what is built on it, and what has none."""
+    arms = results["arms"]
+    bare = [specs.kind(name) for name in arms if arms[name]["role"] == "backbone"]
+    own = {name: specs.backbone(name) for name in arms}
+    panels = dict.fromkeys(b for b in own.values() if b and (b in bare or not bare))
     return {
-        bare: [name for name, own in found.items() if own in (bare, None)]
-        for bare in backbones
+        panel: [name for name in arms if own[name] in (panel, None)]
+        for panel in panels or {None: None}
     }
 
 

@@ -1,5 +1,6 @@
 """Tables and values of comparisons and sweeps: what is saved, against what."""
 
+import collections
 import math
 import statistics
 from collections.abc import Iterable
@@ -57,14 +58,15 @@ def controls() -> str:
 
 
 def peers() -> str:
-    """The best accuracy of other optimizers beside that of ours, in %."""
+    """The best accuracy of others beside ours, in %; of those on several workloads."""
     found = {name: files.comparison(name) for name in files.compared()}
-    others = dict.fromkeys(
+    counts = collections.Counter(
         arm
         for results in found.values()
         for arm, entry in results["arms"].items()
         if entry["role"] == "peer"
     )
+    others = [arm for arm, count in counts.items() if count > 1]
     rows = []
     for name, results in found.items():
         row = {"workload": f"`{name}`"}

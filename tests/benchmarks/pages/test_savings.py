@@ -51,20 +51,20 @@ def test_expect(results):
 
 
 def test_controls_and_peers(results):
-    results(
-        sgd=("backbone", run(0.5, 1.0)),
-        adam=("backbone", run(0.5, 0.5)),
-        robust_sgd=("ours", run(0.5, 0.5, 1.0)),
-        sawtooth_control=("control", run(0.99)),
-        **{
-            "sawtooth_control:peak=20": ("control", run(0.9)),
-            "adam@1+average": ("tuned", run(0.5)),
-        },
-        muon=("peer", run(0.75, 0.25)),
-    )
-    _, _, row = savings.controls().splitlines()
+    arms = {
+        "sgd": ("backbone", run(0.5, 1.0)),
+        "adam": ("backbone", run(0.5, 0.5)),
+        "robust_sgd": ("ours", run(0.5, 0.5, 1.0)),
+        "sawtooth_control": ("control", run(0.99)),
+        "sawtooth_control:peak=20": ("control", run(0.9)),
+        "adam@1+average": ("tuned", run(0.5)),
+        "muon": ("peer", run(0.75, 0.25)),
+    }
+    results(**arms, lion=("peer", run(0.5)))  # of one workload only
+    results("cora_graphsage", **arms)
+    _, _, row, _ = savings.controls().splitlines()
     assert cells(row)[1:] == ["3.0", "1.0", "∞", "–", "–", "–", "–", "1.0"]
-    title, _, row = savings.peers().splitlines()
+    title, _, row, _ = savings.peers().splitlines()
     assert dict(zip(cells(title), cells(row), strict=True)) == {
         "workload": "`digits_mlp`",
         "SGD, robust": "100.0",
