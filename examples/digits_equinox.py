@@ -20,7 +20,7 @@ OPTIMIZER = ctagd_optax.robust_ct_agd(optax.adamw(3e-4), steps_per_epoch=STEPS)
 
 @eqx.filter_jit
 def train_step(model: eqx.nn.MLP, state: optax.OptState, x: jax.Array, y: jax.Array):
-    """One step: the new model and the optimizer's new state."""
+    """One step: model, state, and what the learning rate was multiplied by."""
 
     @eqx.filter_grad
     def gradients(model):
@@ -30,7 +30,8 @@ def train_step(model: eqx.nn.MLP, state: optax.OptState, x: jax.Array, y: jax.Ar
     # The optimizer needs the parameters: the arrays of the model, not its functions.
     params = eqx.filter(model, eqx.is_inexact_array)
     updates, state = OPTIMIZER.update(gradients(model), state, params)
-    return eqx.apply_updates(model, updates), state
+    multiplier = ctagd_optax.learning_rate_multiplier(state)[0]
+    return eqx.apply_updates(model, updates), state, multiplier
 
 
 @eqx.filter_jit
@@ -50,8 +51,7 @@ def main() -> None:
     for epoch in range(1, EPOCHS + 1):
         largest = 0.0
         for rows in rng.permutation(TRAIN).reshape(STEPS, BATCH):
-            model, state = train_step(model, state, x[rows], y[rows])
-            multiplier = ctagd_optax.learning_rate_multiplier(state)[0]
+            model, state, multiplier = train_step(model, state, x[rows], y[rows])
             largest = max(largest, float(multiplier))
         found = accuracy(model, x[TRAIN:], y[TRAIN:])
         print(

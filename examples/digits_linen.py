@@ -27,15 +27,16 @@ class Network(nn.Module):
 
 
 @jax.jit
-def train_step(state: TrainState, x: jax.Array, y: jax.Array) -> TrainState:
-    """One step."""
+def train_step(state: TrainState, x: jax.Array, y: jax.Array):
+    """One step: the new state, and what the learning rate was multiplied by."""
 
     def loss(params):
         logits = state.apply_fn({"params": params}, x)
         return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
 
     # apply_gradients passes the parameters to the optimizer, which needs them.
-    return state.apply_gradients(grads=jax.grad(loss)(state.params))
+    state = state.apply_gradients(grads=jax.grad(loss)(state.params))
+    return state, ctagd_optax.learning_rate_multiplier(state)[0]
 
 
 @jax.jit
@@ -60,8 +61,7 @@ def main() -> None:
     for epoch in range(1, EPOCHS + 1):
         largest = 0.0
         for rows in rng.permutation(TRAIN).reshape(STEPS, BATCH):
-            state = train_step(state, x[rows], y[rows])
-            multiplier = ctagd_optax.learning_rate_multiplier(state)[0]
+            state, multiplier = train_step(state, x[rows], y[rows])
             largest = max(largest, float(multiplier))
         found = accuracy(state, x[TRAIN:], y[TRAIN:])
         print(

@@ -30,14 +30,13 @@ class Network(nnx.Module):
 
 @nnx.jit
 def train_step(model: Network, optimizer: nnx.Optimizer, x: jax.Array, y: jax.Array):
-    """One step; the model and the optimizer are changed in place."""
+    """One step, in place; returns what the learning rate was multiplied by."""
 
     def loss(model):
         return optax.softmax_cross_entropy_with_integer_labels(model(x), y).mean()
 
-    value, grads = nnx.value_and_grad(loss)(model)
-    optimizer.update(model, grads)
-    return value
+    optimizer.update(model, nnx.grad(loss)(model))
+    return ctagd_optax.learning_rate_multiplier(optimizer)[0]
 
 
 @nnx.jit
@@ -59,8 +58,7 @@ def main() -> None:
     for epoch in range(1, EPOCHS + 1):
         largest = 0.0
         for rows in rng.permutation(TRAIN).reshape(STEPS, BATCH):
-            train_step(model, optimizer, x[rows], y[rows])
-            multiplier = ctagd_optax.learning_rate_multiplier(optimizer)[0]
+            multiplier = train_step(model, optimizer, x[rows], y[rows])
             largest = max(largest, float(multiplier))
         found = accuracy(model, x[TRAIN:], y[TRAIN:])
         print(

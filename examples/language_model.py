@@ -61,7 +61,7 @@ def train_step(model: Transformer, optimizer: nnx.Optimizer, rows: jax.Array):
 
     value, grads = nnx.value_and_grad(loss)(model)
     optimizer.update(model, grads)
-    return value
+    return value, ctagd_optax.learning_rate_multiplier(optimizer)[0]
 
 
 def main() -> None:
@@ -87,12 +87,13 @@ def main() -> None:
     optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)
     for epoch in range(1, options.epochs + 1):
         order = np.random.default_rng(epoch).permutation(len(rows))
-        losses, rates = [], []
-        for chosen in order[: steps * BATCH].reshape(steps, BATCH):
-            losses.append(train_step(model, optimizer, rows[chosen]))
-            rates.append(ctagd_optax.learning_rate_multiplier(optimizer)[0])
-        loss, rate = float(np.mean(losses)), float(np.max(rates))
-        print(f"epoch {epoch}: loss {loss:.2f}, learning rate × {rate:.1f} at most")
+        batches = rows[order[: steps * BATCH]].reshape(steps, BATCH, -1)
+        figures = [train_step(model, optimizer, batch) for batch in batches]
+        losses, rates = np.asarray(figures).T
+        print(
+            f"epoch {epoch}: loss {losses.mean():.2f}, "
+            f"learning rate × {rates.max():.1f} at most"
+        )
 
 
 if __name__ == "__main__":

@@ -45,7 +45,8 @@ def train_step(params: dict, state: optax.OptState, x: jax.Array, y: jax.Array):
         return losses.mean()
 
     updates, state = OPTIMIZER.update(jax.grad(loss)(params), state, params)
-    return optax.apply_updates(params, updates), state
+    multiplier = ctagd_optax.learning_rate_multiplier(state)[0]
+    return optax.apply_updates(params, updates), state, multiplier
 
 
 @jax.jit
@@ -78,8 +79,7 @@ def main() -> None:
                 jax.make_array_from_process_local_data(by_rows, data[mine])
                 for data in (x, y)
             ]
-            params, state = train_step(params, state, *batch)
-            multiplier = ctagd_optax.learning_rate_multiplier(state)[0]
+            params, state, multiplier = train_step(params, state, *batch)
             largest = max(largest, float(multiplier))
         found = accuracy(params, x[TRAIN:], y[TRAIN:])
         print(
