@@ -10,6 +10,7 @@ os.environ["XLA_FLAGS"] = (
 import hypothesis
 import jax
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 hypothesis.settings.register_profile(
     "repeatable",
@@ -32,12 +33,34 @@ def strict_jax():
         yield
 
 
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory):
+    """A folder for compiled programs, of all tests that share theirs."""
+    return tmp_path_factory.getbasetemp().parent / "compiled"
+
+
 @pytest.fixture(autouse=True, scope="session")
-def shared_programs(tmp_path_factory):
+def shared_programs(compiled):
     """Programs that tests start as processes compile what they share once."""
-    folder = tmp_path_factory.getbasetemp().parent / "compiled"
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(compiled)
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+
+
+@pytest.fixture(scope="module")
+def remember_compiled(compiled):
+    """The same within the tests' own process, for a module."""
+    options = {
+        "jax_compilation_cache_dir": str(compiled),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+    }
+    before = {name: getattr(jax.config, name) for name in options}
+    for name, value in options.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
 
 
 @pytest.fixture

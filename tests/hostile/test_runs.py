@@ -17,7 +17,6 @@ import zipfile
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 
 from benchmarks import __main__ as command_line
 from benchmarks import locks, workloads
@@ -29,31 +28,10 @@ from benchmarks.train.logs import Metrics, read_metrics
 from tests.benchmarks import small
 from tests.benchmarks.data import official
 
-pytestmark = pytest.mark.usefixtures("default_jax")
+pytestmark = pytest.mark.usefixtures("default_jax", "remember_compiled")
 
 ROOT = pathlib.Path(__file__).parents[2]
 STEPS = 8  # in an epoch
-
-
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
-    return tmp_path_factory.mktemp("compiled")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _remember_compiled(compiled):
-    options = {
-        "jax_compilation_cache_dir": str(compiled),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-    }
-    before = {name: getattr(jax.config, name) for name in options}
-    for name, value in options.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
 
 
 @pytest.fixture(autouse=True)

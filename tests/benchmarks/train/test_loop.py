@@ -19,7 +19,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from jax.experimental.compilation_cache import compilation_cache
 
 from benchmarks import specs, workloads
 from benchmarks.train import devices, loop
@@ -32,34 +31,12 @@ from benchmarks.train.run import Run, curvature_figures
 from tests.benchmarks import small
 from tests.benchmarks.train.test_logs import wandb_steps
 
-pytestmark = pytest.mark.usefixtures("default_jax")
+pytestmark = pytest.mark.usefixtures("default_jax", "remember_compiled")
 
 ROOT = pathlib.Path(__file__).parents[3]
 STEPS = 8  # in an epoch
 # Curvature that sets a step, where the paper's defaults would blow the network up.
 CT_SGD = "ct_sgd:correction_rate=0.01,curvature_min=0.5,unobserved=skip"
-
-
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
-    """A folder for compiled programs, as most runs here compile the same."""
-    return tmp_path_factory.mktemp("compiled")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _remember_compiled(compiled):
-    options = {
-        "jax_compilation_cache_dir": str(compiled),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-    }
-    before = {name: getattr(jax.config, name) for name in options}
-    for name, value in options.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
 
 
 @pytest.fixture(autouse=True)
