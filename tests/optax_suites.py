@@ -12,9 +12,10 @@ import pathlib
 import sys
 from unittest import mock
 
-# Most of the time goes into compiling small programs, so they are not optimized.
+# As in conftest.py: most of the time goes into compiling small programs.
 os.environ["XLA_FLAGS"] = (
-    "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
+    "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0 "
+    "--xla_cpu_use_fusion_emitters=false"
 )
 
 import jax
