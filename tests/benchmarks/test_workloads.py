@@ -83,6 +83,7 @@ def test_there_are_the_papers_pairs_and_the_small_ones():
         "digits_mlp",
         "fashion_mnist_resnet8",
         "cifar10_small",
+        "cifar10_resnet20_16",
         "cifar100_small",
         "tiny_imagenet_deit_small",
         "cora_graphsage",
