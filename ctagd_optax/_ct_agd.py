@@ -339,8 +339,8 @@ def ct_agd(
         del memory, params, updates
         return largest(jax.tree.leaves(gradients)), None
 
-    def divisor(state, fraction, sizes):
-        del sizes
+    def divisor(state, fraction, sizes, figures):
+        del sizes, figures
         return anneal(state.gamma, fraction, state.epoch_step)
 
     def observe(evidence: CTAGDEvidence, memory: Any, step: Step, **extra_args: Any):

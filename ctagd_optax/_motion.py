@@ -26,6 +26,7 @@ class Motion(NamedTuple):
     overlap: jax.Array  # ⟨v_{t-1}, g_t⟩
     square: jax.Array  # ‖v_{t-1}‖²
     sum: jax.Array  # a weighted sum of its entries
+    params_square: jax.Array  # ‖θ_t‖²
 
 
 def see(
@@ -56,11 +57,12 @@ def see(
     weights = [_weights(x) for x in g]
     own = _products(((0, 1), (2, 1), (2, 2), (2, 3)), old, g, u, weights)
     motion = list(map(_move, leaves(params), before, scale, old, own))
-    seen = _products(((0, 1), (0, 0), (0, 2), (1, 1)), motion, g, weights)
+    pairs = (1, 1), (0, 1), (0, 0), (0, 2), (3, 3)
+    seen = _products(pairs, motion, g, weights, leaves(params))
     after = list(map(_follow, before, scale, motion))
-    figures = [(*a, *b[:3]) for a, b in zip(own, seen, strict=True)]
-    columns = map(stack, zip(*figures, strict=True)) if figures else [stack([])] * 7
-    sizes = tuple(size for *_, size in seen)
+    figures = [(*a, *b[1:]) for a, b in zip(own, seen, strict=True)]
+    columns = map(stack, zip(*figures, strict=True)) if figures else [stack([])] * 8
+    sizes = tuple(size for size, *_ in seen)
     kept = [v.astype(x.dtype) for v, x in zip(motion, old, strict=True)]
     return sizes, Motion(tree.unflatten(after), tree.unflatten(kept), *columns)
 

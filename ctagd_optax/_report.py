@@ -9,7 +9,8 @@ import numpy as np
 import optax
 from jax.core import Tracer
 
-from ctagd_optax._robust import MotionSums, RobustInfo, Rule, step_length
+from ctagd_optax._robust import RobustInfo
+from ctagd_optax._rule import MotionSums, Rule, step_length
 from ctagd_optax._wrapper import CTAGDState
 
 
@@ -56,6 +57,11 @@ class RobustRow(NamedTuple):
       threshold: the step length below which the multiplier grew.
       gradient_square: mean of ‖g‖² of all tensors.
       settled: 1 once an epoch clearly descended or ascended.
+      loss: mean loss at the end of the epoch; 0 if no value was given.
+      gain: by how much it fell since the epoch before.
+      tried: 1 if the open epoch has a larger multiplier than the last.
+      wait: epochs until another one is tried.
+      failures: how often that was taken back.
       left_out: samples left out because the gradient was not finite.
     """
 
@@ -71,6 +77,11 @@ class RobustRow(NamedTuple):
     threshold: float
     gradient_square: float
     settled: float
+    loss: float
+    gain: float
+    tried: float
+    wait: float
+    failures: float
     left_out: int
 
 

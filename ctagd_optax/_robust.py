@@ -13,20 +13,18 @@ from jax.typing import ArrayLike, DTypeLike
 
 from ctagd_optax import _checks as checks
 from ctagd_optax._motion import see
+from ctagd_optax._rule import (
+    Loss,
+    MotionSums,
+    Rule,
+    Trial,
+    follow,
+    judge,
+    next_multiplier,
+    step_length,
+)
 from ctagd_optax._trees import accumulate, accumulators, ratio, stack
 from ctagd_optax._wrapper import Method, curvature_tuned
-
-
-class Rule(NamedTuple):
-    """The constants of the rule; each was measured, none needs tuning by a user."""
-
-    early_target: float = 0.7  # in the first epoch, of few samples, it aims lower
-    early_growth: float = 1.5  # and grows by this a step at most, as samples come in
-    first_threshold: float = 2.0  # the first clear epoch grows from steps below this
-    threshold: float = 0.25  # later ones only from these, so that noise does not creep
-    growth: float = 3.0  # the largest factor by which they grow
-    decay: float = 0.9  # of a multiplier above 1, while the loss rises along the step
-    guard: float = 4.0  # ‖g‖² over its usual mean that is too large for long steps
 
 
 class Settings(NamedTuple):
@@ -36,21 +34,6 @@ class Settings(NamedTuple):
     confidence: ArrayLike
     multiplier_min: ArrayLike
     multiplier_max: ArrayLike
-
-
-class MotionSums(NamedTuple):
-    """Inner products along the motion, summed over an epoch.
-
-    One entry for all tensors together or one per tensor. Errors are kept as roots, as
-    the squares of small gradients' products would underflow.
-    """
-
-    curvature: jax.Array  # N, along the motion
-    curvature_error: jax.Array  # SE, the standard error of N
-    promise: jax.Array  # D, the descent by each step's own gradient
-    overlap: jax.Array  # O, the gradient after a step, along it
-    fresh: jax.Array  # P, the descent by the gradient of the next batch
-    fresh_error: jax.Array  # the standard error of P
 
 
 class RobustInfo(NamedTuple):
@@ -68,6 +51,11 @@ class RobustInfo(NamedTuple):
       threshold: the step length below which the multiplier grew.
       gradient_square: mean of ‖g‖² over the epoch, of all tensors together.
       settled: 1 once an epoch clearly descended or ascended, 0 before.
+      loss: mean of the values given, the last fifth of the epoch above all; 0 without.
+      gain: by how much it fell since the epoch before.
+      tried: 1 if the open epoch has a larger multiplier than the last.
+      wait: epochs until another one is tried.
+      failures: how often that was taken back.
       left_out: samples left out of the epoch because the gradient's square was not
         finite.
     """
@@ -80,6 +68,11 @@ class RobustInfo(NamedTuple):
     threshold: jax.Array
     gradient_square: jax.Array
     settled: jax.Array
+    loss: jax.Array
+    gain: jax.Array
+    tried: jax.Array
+    wait: jax.Array
+    failures: jax.Array
     left_out: jax.Array
 
 
@@ -105,66 +98,7 @@ class RobustEvidence(NamedTuple):
     steps: jax.Array  # the steps that have one
     agreement: jax.Array  # of updates with motion in all epochs; below 0 if turned
     settings: jax.Array  # the Settings in effect, an entry each
-
-
-def step_length(
-    sums: MotionSums, multiplier: jax.Array, confidence: ArrayLike = 1.0
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    r"""Bounds of the step length in units of a Newton step, and the loss's trend.
-
-    .. math::
-
-        q^+ = m\,\frac{\max(N, 0) + c\,\mathrm{SE}}{P}, \qquad
-        q^- = m\,\frac{N - c\,\mathrm{SE}}{D}
-
-    Noise makes :math:`D` too large, so :math:`q^-` sees only steps that are far too
-    long. Where steps go back and forth, :math:`N` tells nothing, but the gradient after
-    a step does: from :math:`m\,O / D > 1` on, :math:`q^-` is :math:`1 + m\,O / D`.
-
-    Returns:
-      :math:`q^+`, infinite where :math:`P \le 0` and negative where :math:`D < 0`;
-      :math:`q^-`, :math:`-\infty` without a sample; and 1 where the path clearly
-      descends (:math:`P > 0` by :math:`c` errors), -1 where it ascends, else 0.
-    """
-    slack = jnp.asarray(confidence, jnp.float32)
-    error = slack * sums.curvature_error
-    known, descends = sums.promise != 0, sums.fresh > 0
-    high = multiplier * (jnp.maximum(sums.curvature, 0) + error)
-    high = jnp.where(descends, high / jnp.where(descends, sums.fresh, 1), jnp.inf)
-    high = jnp.where(sums.promise < 0, -jnp.inf, high)
-    scale = multiplier / jnp.where(known, sums.promise, 1)
-    low, back = scale * (sums.curvature - error), scale * sums.overlap
-    low = jnp.where(back > 1, jnp.maximum(low, 1 + back), low)
-    clear = jnp.abs(sums.fresh) > slack * sums.fresh_error
-    trend = jnp.where(clear, jnp.sign(sums.fresh), 0)
-    return jnp.where(known, high, jnp.inf), jnp.where(known, low, -jnp.inf), trend
-
-
-def next_multiplier(
-    multiplier: jax.Array,
-    step_high: jax.Array,
-    step_low: jax.Array,
-    trend: ArrayLike,
-    first: ArrayLike = False,
-    target: ArrayLike = 2.0,
-    rule: Rule = Rule(),  # noqa: B008
-) -> jax.Array:
-    """The multiplier of the next epoch: longer, shorter, or held in between.
-
-    ``first`` tells that no epoch before was clear. The result is at most 1 where
-    nothing is known, or the motion promised no descent.
-    """
-    trend = jnp.asarray(trend)
-    limit = jnp.where(first, jnp.inf, rule.growth)
-    short = step_high < jnp.where(first, rule.first_threshold, rule.threshold)
-    grown = jnp.minimum(limit, jnp.asarray(target, jnp.float32) / step_high)
-    shorter = jnp.where(step_low > 1, 1 / step_low, 1)
-    longer = short & (trend > 0)
-    after = multiplier * jnp.where(longer, jnp.maximum(grown, 1), shorter)
-    decayed = jnp.maximum(rule.decay * after, 1)
-    after = jnp.where((trend < 0) & (after > 1), decayed, after)
-    known = (step_high >= 0) & jnp.isfinite(step_low)
-    return jnp.where(known, after, jnp.minimum(multiplier, 1))
+    loss: Loss  # an entry each
 
 
 def robust_ct_agd(
@@ -175,7 +109,7 @@ def robust_ct_agd(
     target: ArrayLike = 2.0,
     confidence: ArrayLike = 1.0,
     multiplier_min: ArrayLike = 0.1,
-    multiplier_max: ArrayLike = 20.0,
+    multiplier_max: ArrayLike = 1000.0,
     pooling: str = "all",
     accumulator_dtype: DTypeLike | None = None,
 ) -> optax.GradientTransformationExtraArgs:
@@ -274,8 +208,9 @@ def robust_method(
         )
         info = (zeros() for _ in RobustInfo._fields[1:])
         rest = zeros(), zeros(1), zeros(1, jnp.int32), zeros(1), settings()
+        loss = Loss(zeros(1), zeros(1))
         info = RobustInfo(*info, left_out=zeros(dtype=jnp.int32))
-        return RobustEvidence(sums, *rest), memory, info
+        return RobustEvidence(sums, *rest, loss), memory, info
 
     def look(memory, gradients, params, updates):
         scale = jnp.where(memory.last_multiplier > 0, memory.last_multiplier, 1)
@@ -283,7 +218,7 @@ def robust_method(
         trees = jax.lax.stop_gradient((params, gradients, updates))
         return see(memory.previous_params, memory.previous_motion, scale, *trees)
 
-    def divisor(state, fraction, sizes):
+    def divisor(state, fraction, sizes, seen):
         evidence, info, gamma = jax.lax.stop_gradient(
             (state.evidence, state.info, state.gamma)
         )
@@ -301,9 +236,16 @@ def robust_method(
         usual = info.gradient_square[: len(gamma)]
         usual = jnp.where(first, _mean_square(evidence), usual)
         size = jnp.sum(stack(sizes), keepdims=True)
-        return 1 / _cut(jnp.where(first, early, later), size, rule.guard * usual)
+        m = _cut(jnp.where(first, early, later), size, rule.guard * usual)
+        # As the last step was: with this m, longer by what is allowed.
+        moved = (seen.square != 0) & (state.memory.streak >= 1)
+        squares = seen.params_square, seen.square
+        norms = (jnp.sum(jnp.where(moved, x, 0), keepdims=True) for x in squares)
+        longest = jnp.sqrt(ratio(*norms))
+        longest = jnp.maximum(rule.stride * longest, 1)
+        return 1 / jnp.where(jnp.any(moved), jnp.minimum(m, longest), m)
 
-    def observe(evidence, memory, step, **extra_args):
+    def observe(evidence, memory, step, *, value=None, **extra_args):
         del extra_args
         seen, t = step.figures, step.epoch_step
         start = t == 0
@@ -333,6 +275,8 @@ def robust_method(
             total = jnp.where(start, 0, total)
             return jnp.hypot(total, term) if "error" in name else total + term
 
+        own = share * memory.own_promise
+        own = jnp.sum(jnp.where(known, own, 0), keepdims=True)
         size = jnp.sum(jnp.where(finite, sizes, 0), keepdims=True)
         counted = jnp.any(finite) & jnp.isfinite(size)
         size = jnp.where(counted, size, 0)
@@ -343,6 +287,7 @@ def robust_method(
             steps=accumulate(evidence.steps, counted.astype(jnp.int32), t),
             agreement=agreement,
             settings=settings(),
+            loss=follow(evidence.loss, value, own, t),
         )
 
     def remember(memory, step):
@@ -371,14 +316,17 @@ def robust_method(
         first = (info.settled == 0) & (multiplier == 1)
         target, _, smallest, largest = settings()
         after = next_multiplier(multiplier, high, low, trend, first, target, rule)
+        past = Trial(*(getattr(info, name) for name in Trial._fields))
+        after, trial = judge(past, evidence.loss, multiplier, after, rule)
         usual = _mean_square(evidence)
         after = jnp.clip(after, smallest, largest)
         after = _cut(after, usual, rule.guard * info.gradient_square)
         signal = ratio(sums.curvature, sums.curvature_error)
+        signal = jnp.where(sums.promise == 0, 0, signal)
         held = ratio(sums.fresh, sums.promise)
         settled = jnp.maximum(info.settled, jnp.abs(trend))
         threshold = jnp.where(first, jnp.float32(rule.first_threshold), rule.threshold)
-        figures = high, low, signal, held, trend, threshold, usual, settled
+        figures = high, low, signal, held, trend, threshold, usual, settled, *trial
         figures = (jnp.broadcast_to(x, gamma.shape) for x in figures)
         return 1 / after, None, RobustInfo(*figures, left_out=step.left_out)
 

@@ -87,9 +87,9 @@ class Method(NamedTuple):
         accumulates over an epoch, memory what the next step needs of this one.
       look: ``look(memory, gradients, params, updates) -> (sizes, figures)``, see
         :class:`Step`; the updates are the backbone's.
-      divisor: ``divisor(state, fraction, sizes) -> gamma``: the divisors γ_{k,t} of
-        this step from the state before it, t / T, and the sizes; one for each tensor,
-        or one for all.
+      divisor: ``divisor(state, fraction, sizes, figures) -> gamma``: the divisors
+        γ_{k,t} of this step from the state before it, t / T, and what ``look`` found;
+        one for each tensor, or one for all.
       observe: ``observe(evidence, memory, step, **extra_args) -> evidence``; at step 0
         evidence and memory are those of the last epoch, to be forgotten.
       remember: ``remember(memory, step) -> memory``.
@@ -103,7 +103,7 @@ class Method(NamedTuple):
     spare: str | None
     init: Callable[[optax.Params], tuple[Any, Any, Info]]
     look: Callable[..., tuple[tuple[jax.Array, ...], Any]]
-    divisor: Callable[["CTAGDState", jax.Array, tuple[jax.Array, ...]], jax.Array]
+    divisor: Callable[..., jax.Array]
     observe: Callable[..., Any]
     remember: Callable[[Any, Step], Any]
     close: Callable[[Any, Step, Gamma, Info], tuple[Gamma, optax.Updates | None, Info]]
@@ -242,7 +242,9 @@ def curvature_tuned(
         fraction = t.astype(jnp.float32) / length.astype(jnp.float32)
         fraction = jnp.minimum(fraction, 1.0)
         sizes, figures = method.look(state.memory, gradients, params, updates)
-        gamma = jnp.atleast_1d(jnp.asarray(method.divisor(state, fraction, sizes)))
+        gamma = jnp.atleast_1d(
+            jnp.asarray(method.divisor(state, fraction, sizes, figures))
+        )
         relative_rate = _scheduled(schedule, state.step_count)
         dtype, tensors = widest(updates), state.gamma.shape
 

@@ -1,5 +1,7 @@
 """Both methods from their equations: NumPy, float64, one loop each."""
 
+import itertools
+
 import numpy as np
 
 
@@ -162,7 +164,7 @@ def robust_ct_agd(
     target=2.0,
     confidence=1.0,
     multiplier_min=0.1,
-    multiplier_max=20.0,
+    multiplier_max=1000.0,
     pooling="all",
     early_target=0.7,
     early_growth=1.5,
@@ -171,7 +173,12 @@ def robust_ct_agd(
     growth=3.0,
     decay=0.9,
     guard=4.0,
+    stride=0.1,
+    trial=3.0,
+    permission=10.0,
+    share=0.5,
     closing=None,
+    values=None,
 ):
     """Replays a run of the robust method on several tensors.
 
@@ -193,7 +200,12 @@ def robust_ct_agd(
       growth: the largest factor by which they do.
       decay: of m after an epoch with P < 0.
       guard: ratio of ‖g‖² to the mean of the last epoch.
+      stride: of the norm of the parameters, which no longer step exceeds.
+      trial: factor by which a larger m is tried.
+      permission: how many times what a step promises the loss must be for that.
+      share: of the fall of the loss before, which a trial must keep.
       closing: for every step, whether it closes an epoch; None is every T-th.
+      values: for every step, the loss; None is no trials.
 
     Returns:
       The updates at every step, a list of tensors; what the raw update was multiplied
@@ -214,6 +226,34 @@ def robust_ct_agd(
         high, low = np.where(own == 0, np.inf, high), np.where(own == 0, -np.inf, low)
         return high, low, np.where(np.abs(fresh) > errors[3], np.sign(fresh), 0)
 
+    def consult(past, m, after):
+        """The loss's say, from the epoch's values and promises of steps at m = 1."""
+        weights = np.cumprod([1.0] + [(t + 8) / t for t in range(1, len(epoch))])
+        weights /= weights.sum()
+        loss = np.sum(weights * [row["value"] for row in epoch])
+        promise = np.sum(weights * _promises(epoch))
+        gain = past["loss"] - loss if past else 0.0
+        fell = bool(past) and gain > 0 and gain >= share * past["gain"]
+        failed = bool(past) and past["tried"] and not fell
+        grew, shrank = (after > m).any(), (after < decay * m * (1 - 1e-6)).any()
+        allowed = promise > 0 and loss > permission * promise
+        free = allowed and not past.get("wait") and not grew and not shrank
+        good = fell or not past
+        if failed or gain < 0:
+            chosen = np.minimum(after, np.maximum(m / trial, np.minimum(m, 1)))
+        elif good and free:
+            chosen = trial * np.maximum(after, m)
+        else:
+            chosen = np.maximum(after, m) if fell else after
+        failures = past.get("failures", 0)
+        return chosen, {
+            "loss": loss,
+            "gain": gain,
+            "tried": float(good and (free or grew)),
+            "wait": 2**failures if failed else max(past.get("wait", 0) - 1, 0),
+            "failures": failures + failed,
+        }
+
     def cut(m, square, usual):
         ratio = square / (guard * usual) if usual else 0.0
         return np.where(m > 1, 1 + (m - 1) / max(ratio, 1), m)
@@ -222,6 +262,7 @@ def robust_ct_agd(
     peak, k, usual = np.ones(len(backbones)), 0, 0.0
     settled = np.zeros(len(backbones))
     all_updates, applied, multipliers, epochs, epoch = [], [], [], [], []
+    last, told = None, {}
     for n, (theta, g) in enumerate(zip(thetas, gradients, strict=True)):
         theta = [np.asarray(x, np.float64) for x in theta]
         g = [np.asarray(x, np.float64) for x in g]
@@ -238,11 +279,20 @@ def robust_ct_agd(
             m = peak - np.maximum(peak - 1, 0) * min(t / steps_per_epoch, 1)
         square = sum(np.sum(x**2) for x in g)
         m = cut(m, square, usual)
+        if last:
+            moves = [(theta[i] - last["theta"][i]) / last["m"][i] for i in tensors]
+            length = np.sqrt(sum(np.sum(v**2) for v in moves))
+            norm = np.sqrt(
+                sum(np.sum(theta[i] ** 2) for i in tensors if moves[i].any())
+            )
+            m = np.minimum(m, max(stride * norm / length, 1)) if length else m
         s = 1.0 if schedule is None else float(schedule(n))
         raw = [backbones[i](theta[i], g[i]) for i in tensors]
         all_updates.append([m[i] * s * raw[i] for i in tensors])
         applied.append(m * s)
-        epoch.append({"theta": theta, "g": g, "m": m, "s": s, "square": square})
+        last = {"theta": theta, "g": g, "m": m, "s": s, "square": square}
+        last["value"] = values[n] if values is not None else 0.0
+        epoch.append(last)
 
         if closing[n] if closing is not None else t == steps_per_epoch - 1:
             terms = _motion(epoch, pooling)
@@ -258,6 +308,8 @@ def robust_ct_agd(
             after = np.where(falls, np.maximum(decay * after, 1), after)
             known = np.isfinite(low) & (high >= 0)
             after = np.where(known, after, np.minimum(peak, 1))
+            if values is not None:
+                after, told = consult(told, peak, after)
             mean_square = np.mean([row["square"] for row in epoch])
             after = np.clip(after, multiplier_min, multiplier_max)
             peak = cut(after, mean_square, usual if k else 0.0)
@@ -266,6 +318,7 @@ def robust_ct_agd(
             curvature, own, _, fresh = terms.sum(0).T
             with np.errstate(invalid="ignore"):
                 signal = curvature / np.sqrt((terms[..., 0] ** 2).sum(0))
+            signal = np.where(own == 0, 0, signal)
             epochs.append(
                 {
                     "step_high": high,
@@ -276,6 +329,7 @@ def robust_ct_agd(
                     "threshold": below,
                     "settled": settled,
                     "gradient_square": usual,
+                    **told,
                 }
             )
             k, epoch = k + 1, []
@@ -300,3 +354,14 @@ def _motion(epoch, pooling):
                 -before["s"] * np.sum(v_older * g_before),
             )
     return terms.sum(1, keepdims=True) if pooling == "all" else terms
+
+
+def _promises(epoch):
+    """For every step, the descent that the last move promised at multiplier 1."""
+    promises = [0.0]
+    for before, now in itertools.pairwise(epoch):
+        moves = zip(
+            before["theta"], now["theta"], before["g"], before["m"], strict=True
+        )
+        promises.append(sum(np.sum((x - y) * g) / m for x, y, g, m in moves))
+    return np.array(promises)

@@ -12,14 +12,8 @@ import optax
 import pytest
 
 import ctagd_optax
-from ctagd_optax._robust import (
-    MotionSums,
-    Rule,
-    Settings,
-    next_multiplier,
-    robust_method,
-    step_length,
-)
+from ctagd_optax._robust import Settings, robust_method
+from ctagd_optax._rule import MotionSums, Rule, next_multiplier, step_length
 from ctagd_optax._wrapper import curvature_tuned
 from tests import problems, reference
 
@@ -39,7 +33,9 @@ def with_rule(backbone, steps_per_epoch, *, schedule=None, **options):
     return curvature_tuned(backbone, steps_per_epoch, method, schedule)
 
 
-def replay(options, *, learning_rate=0.02, steps=4 * T, noise=0.1, closing=None):
+def replay(
+    options, *, learning_rate=0.02, steps=4 * T, noise=0.1, closing=None, values=None
+):
     """Runs the method on a noisy quadratic, and compares every step."""
     dtype = "float32"
     rng = np.random.default_rng(0)
@@ -60,6 +56,7 @@ def replay(options, *, learning_rate=0.02, steps=4 * T, noise=0.1, closing=None)
             for k in shapes
         }
         extra = {} if closing is None else {"epoch_end": closing[n]}
+        extra |= {} if values is None else {"value": values[n]}
         updates, state = update(grads, state, params, **extra)
         history.append((params, grads, updates, state))
         params = optax.apply_updates(params, updates)
@@ -69,6 +66,7 @@ def replay(options, *, learning_rate=0.02, steps=4 * T, noise=0.1, closing=None)
         [reference.sgd(learning_rate, 0.5) for _ in shapes],
         T,
         closing=closing,
+        values=values,
         **options,
     )
     for n, (*_, updates, state) in enumerate(history):
@@ -143,6 +141,24 @@ def test_growth_after_the_first_is_limited():
     held = replay({**options, "threshold": 0.05}, learning_rate=3e-4)
     assert held[1][0] == held[0][0]
     assert replay({**options, "first_threshold": 1e-3}, learning_rate=3e-4)[0][0] == 1
+
+
+# The loss
+
+
+@pytest.mark.parametrize("pooling", ["all", "tensor"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param([2.0 * 0.98**n for n in range(8 * T)], id="falls"),
+        pytest.param([2.0 - 0.98**n for n in range(8 * T)], id="rises"),
+        pytest.param([2.0 + np.cos(n / 9) for n in range(8 * T)], id="both"),
+        pytest.param([2.0 * 0.9 ** (n // T) for n in range(8 * T)], id="slower"),
+    ],
+)
+def test_every_step_with_a_loss_is_the_references(values, pooling):
+    options = {"pooling": pooling, "permission": 1e-3, "early_target": 0.0}
+    replay({**options, "threshold": 0.0}, steps=8 * T, values=values)
 
 
 def descend(opt, gradient, x, steps, seed=0):
@@ -321,7 +337,7 @@ def test_it_does_nothing_where_nothing_is_clear():
 
 
 def test_an_epoch_of_large_gradients_steps_back():
-    opt = with_rule(optax.sgd(1e-5), T, threshold=0.0)
+    opt = with_rule(optax.sgd(1e-5), T, threshold=0.0, multiplier_max=20.0)
     x = jnp.ones(4, jnp.float32)
     state = opt.init(x)
     for scale in (1.0, 6.0):
@@ -450,7 +466,7 @@ def test_the_first_epoch_follows_its_evidence():
     """A rate far too small: m rises within the first epoch, step by step."""
 
     def applied(**options):
-        opt = with_rule(optax.sgd(1e-3), 40, **options)
+        opt = with_rule(optax.sgd(1e-3), 40, multiplier_max=20.0, **options)
         start = jnp.asarray([1.0, -2.0], jnp.float32)
         return descend(opt, lambda x, _: 2 * x, start, 39)[2][:, 0]
 
@@ -502,7 +518,7 @@ def test_curvature_that_rises_within_the_first_epoch():
 
 def test_steps_that_lead_uphill_let_the_multiplier_decay():
     a = jnp.asarray([1.0, 10.0], jnp.float32)
-    opt = with_rule(optax.sgd(0.01), 20, decay=0.5, guard=1e9)
+    opt = with_rule(optax.sgd(0.01), 20, decay=0.5, guard=1e9, stride=1e9)
     x = jnp.asarray([1.0, 1.0], jnp.float32)
     state, update = opt.init(x), jax.jit(opt.update)
     rng, seen = np.random.default_rng(0), []
@@ -635,7 +651,9 @@ def test_updates_whose_entries_cancel(pooling, turn, default_jax):
         logits = inputs @ params["w"] + params["b"]
         return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
-    opt = ctagd_optax.robust_ct_agd(optax.sgd(turn * 1e-2), 14, pooling=pooling)
+    opt = ctagd_optax.robust_ct_agd(
+        optax.sgd(turn * 1e-2), 14, pooling=pooling, multiplier_max=20.0
+    )
     opt = optax.chain(opt, optax.scale(turn))
     start = jnp.asarray(0.1 * rng.standard_normal((20, 5)), jnp.float32)
     params = {"w": start, "b": jnp.zeros(5)}
