@@ -334,6 +334,8 @@ def _robust_sentences(state: CTAGDState, rows: Sequence[Any]) -> list[str]:
     figures = zip(*(np.asarray(x).tolist() for x in judged), strict=True)
     for row, figure in zip(rows, figures, strict=False):
         reason, value = _reason(*figure, first=first)
+        if reason.endswith(_BLIND) and row.loss:
+            reason = reason.removesuffix(_BLIND)
         values, paths = groups.setdefault(reason, ([], []))
         values.append(value)
         paths.append(row.path)
@@ -343,12 +345,30 @@ def _robust_sentences(state: CTAGDState, rows: Sequence[Any]) -> list[str]:
             names = ", ".join(paths[:3]) + (", …" if len(paths) > 3 else "")
             text = f"{len(paths)} of {len(rows)} tensors ({names}): {text}"
         said.append(text)
+    if not first and rows[0].loss:
+        said.append(_loss_sentence(rows[0]))
     if min(multipliers) >= 0.999 * allowed > 1:
         said.append(
             "It is at the largest multiplier allowed: raise the backbone's learning "
             "rate, or multiplier_max."
         )
     return said
+
+
+_BLIND = " Or pass value=loss to update: it tries a larger one where the loss allows."
+
+
+def _loss_sentence(row: RobustRow) -> str:
+    """What the loss said of the multiplier."""
+    text = f"The loss was {row.loss:.3g} at the end of the epoch"
+    if row.gain:
+        way = "lower" if row.gain > 0 else "higher"
+        text += f", {abs(row.gain):.2g} {way} than an epoch before"
+    if row.tried:
+        return f"{text}: a larger multiplier is tried."
+    if row.wait:
+        return f"{text}. A larger one did not help; the next trial waits {row.wait:g}."
+    return f"{text}."
 
 
 def _reason(
@@ -380,12 +400,14 @@ def _reason(
             "learning rate is high. "
             + ("It is 1 for now." if first else "Above 1 it falls by a tenth an epoch.")
             + " If it stays at 1, try a larger batch or another learning rate."
+            + _BLIND
         ), 0.0
     if trend == 0:
         return (
             "Gradient noise hides how long steps are: "
             + ("it is 1 for now." if first else "it stays.")
             + " Larger batches or a longer steps_per_epoch would tell more."
+            + _BLIND
         ), 0.0
     about = "it is 1 for now." if first else "about right, so it stays."
     return f"{when} up to {{}} Newton steps long: {about}", high

@@ -23,8 +23,8 @@ class Rule(NamedTuple):
     guard: float = 4.0  # ‖g‖² over its usual mean that is too large for long steps
     stride: float = 0.1  # of the parameters' norm, which no longer step exceeds
     trial: float = 3.0  # by which a larger multiplier is tried, if the loss is known
-    permission: float = 10.0  # and is this many times what a step promises; it is kept
-    share: float = 0.5  # if the loss falls by this share of its fall before
+    permission: float = 10.0  # and is this many times what the longest step promises;
+    share: float = 0.5  # it is kept if the loss falls by this share of its fall before
 
 
 class MotionSums(NamedTuple):
@@ -150,9 +150,9 @@ def judge(
     """The multiplier of the next epoch where the loss has a say.
 
     Where the loss fell by enough, the multiplier does not shrink. If the curvature does
-    not see that it may grow, and the loss is far above what a step promises, a larger
-    one is tried. If the loss then falls by much less than before, or rises, it goes
-    back, and the next trial has to wait, twice as long after each failure.
+    not see that it may grow, and the loss is far above what even the longest step
+    promises, a larger one is tried. If the loss then falls by much less than before, or
+    rises, it goes back, and the next trial waits, twice as long after each failure.
 
     Args:
       past: of the epoch before, an entry a tensor or one for all.
@@ -171,11 +171,12 @@ def judge(
     failed = compared & (past.tried > 0) & ~fell
     back = jnp.maximum(multiplier / rule.trial, jnp.minimum(multiplier, 1))
     back = jnp.minimum(after, back)
-    promised = (loss.promise > 0) & (loss.value > rule.permission * loss.promise)
+    promise = rule.permission * multiplier * loss.promise
+    far = (loss.promise > 0) & (loss.value > promise)
     grew = jnp.any(after > multiplier)
     shrank = jnp.any(after < rule.decay * multiplier * (1 - 1e-6))
     good = fell | (known & ~compared)
-    free = promised & (past.wait == 0) & ~grew & ~shrank
+    free = far & (past.wait == 0) & ~grew & ~shrank
     longest = jnp.maximum(after, multiplier)
     held = jnp.where(fell, longest, after)
     chosen = jnp.where(good & free, rule.trial * longest, held)

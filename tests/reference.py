@@ -202,7 +202,7 @@ def robust_ct_agd(
       guard: ratio of ‖g‖² to the mean of the last epoch.
       stride: of the norm of the parameters, which no longer step exceeds.
       trial: factor by which a larger m is tried.
-      permission: how many times what a step promises the loss must be for that.
+      permission: how many times what a step of m promises the loss must be for that.
       share: of the fall of the loss before, which a trial must keep.
       closing: for every step, whether it closes an epoch; None is every T-th.
       values: for every step, the loss; None is no trials.
@@ -232,25 +232,23 @@ def robust_ct_agd(
         weights /= weights.sum()
         loss = np.sum(weights * [row["value"] for row in epoch])
         promise = np.sum(weights * _promises(epoch))
+        nothing = np.zeros(len(m))
         gain = past["loss"] - loss if past else 0.0
         fell = bool(past) and gain > 0 and gain >= share * past["gain"]
-        failed = bool(past) and past["tried"] and not fell
+        failed = (past.get("tried", nothing) > 0) & (not fell)
         grew, shrank = (after > m).any(), (after < decay * m * (1 - 1e-6)).any()
-        allowed = promise > 0 and loss > permission * promise
-        free = allowed and not past.get("wait") and not grew and not shrank
+        wait, failures = (past.get(x, nothing) for x in ("wait", "failures"))
+        far = (promise > 0) & (loss > permission * m * promise)
+        free = far & (wait == 0) & (not grew and not shrank)
         good = fell or not past
-        if failed or gain < 0:
-            chosen = np.minimum(after, np.maximum(m / trial, np.minimum(m, 1)))
-        elif good and free:
-            chosen = trial * np.maximum(after, m)
-        else:
-            chosen = np.maximum(after, m) if fell else after
-        failures = past.get("failures", 0)
-        return chosen, {
+        held = np.maximum(after, m) if fell else after
+        chosen = np.where(good & free, trial * np.maximum(after, m), held)
+        back = np.minimum(after, np.maximum(m / trial, np.minimum(m, 1)))
+        return np.where(failed | (gain < 0), back, chosen), {
             "loss": loss,
             "gain": gain,
-            "tried": float(good and (free or grew)),
-            "wait": 2**failures if failed else max(past.get("wait", 0) - 1, 0),
+            "tried": (good & (free | grew)).astype(float),
+            "wait": np.where(failed, 2**failures, np.maximum(wait - 1, 0)),
             "failures": failures + failed,
         }
 

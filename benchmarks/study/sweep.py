@@ -29,7 +29,7 @@ def arms(spec: str, factors: Sequence[float]) -> list[dict[str, str]]:
     Returns:
       For each factor, names of arms by what they are. There is a "control" where the
       method has one; robust methods then have a "high control", too: the sawtooth that
-      starts every epoch at their largest multiplier.
+      starts every epoch at twenty times the learning rate.
 
     Examples:
       >>> from benchmarks.study import sweep
@@ -62,8 +62,7 @@ def arms(spec: str, factors: Sequence[float]) -> list[dict[str, str]]:
     if control(spec):
         names["control"] = alike(control(spec))
         if method.role == "ours":
-            peak = method.options["multiplier_max"]
-            names["high control"] = alike(control(spec), peak=peak)
+            names["high control"] = alike(control(spec), peak=20)
 
     def at(name: str, factor: float) -> str:
         rate = arm(name).options["learning_rate"] * factor
