@@ -79,14 +79,15 @@ def test_what_to_do_without_evidence(options, advice):
     assert "use robust_ct_agd" in text
 
 
-def robust(gradient, steps, *, rate=1e-3, length=12, **options):
+def robust(gradient, steps, *, rate=1e-3, length=12, value=None, **options):
     """The report of the robust method after some steps on three coordinates."""
     opt = ctagd_optax.robust_ct_agd(optax.sgd(rate), length, **options)
     params = {"w": jnp.ones(3, jnp.float32), "v": jnp.ones((2, 1), jnp.float32)}
     state = opt.init(params)
     for n in range(steps):
         grads = jax.tree.map(lambda x, n=n: gradient(n, x), params)
-        updates, state = jax.jit(opt.update)(grads, state, params)
+        extra = {} if value is None else {"value": value(n)}
+        updates, state = jax.jit(opt.update)(grads, state, params, **extra)
         params = optax.apply_updates(params, updates)
     return ctagd_optax.curvature_report(state, params)
 
@@ -94,7 +95,7 @@ def robust(gradient, steps, *, rate=1e-3, length=12, **options):
 def test_the_robust_method_in_an_open_first_epoch():
     opening, reason, *table = str(robust(lambda n, x: x, 8)).splitlines()
     assert opening.startswith("robust_ct_agd, epoch 1, step 8 of 12: multiplier ")
-    assert opening.endswith(" of 20 allowed.")
+    assert opening.endswith(" of 1000 allowed.")
     assert reason.startswith("So far, steps at multiplier 1 are at most 0.00")
     assert reason.endswith("Newton steps long: it grows.")
     assert len(table) == 3  # one row for all, as they are equal
@@ -108,7 +109,12 @@ def test_the_robust_method_in_an_open_first_epoch():
         (lambda n, x: x, 0, {}, "no step has been taken yet"),
         (lambda n, x: x, 2, {}, "Nothing is measured yet, so it is at most 1"),
         (lambda n, x: x, 12, {"length": 2}, "It takes four steps in an epoch"),
-        (lambda n, x: x, 24, {}, "It is at the largest multiplier allowed: raise"),
+        (
+            lambda n, x: x,
+            24,
+            {"multiplier_max": 5.0},
+            "It is at the largest multiplier allowed: raise",
+        ),
         (
             lambda n, x: x,
             24,
@@ -137,6 +143,26 @@ def test_why_the_robust_method_does_what_it_does(gradient, steps, options, reaso
     assert reason in " ".join(report.sentences), report.sentences
 
 
+def noise(n, x):
+    return x - x + (-1.0) ** (n // 2)
+
+
+@pytest.mark.parametrize(
+    ("value", "epochs", "said"),
+    [
+        (None, 1, "Or pass value=loss to update: it tries a larger one"),
+        (lambda n: 9.0, 1, "The loss was 9 at the end of the epoch: a larger"),
+        (lambda n: 9.0 - n // 12, 2, "at the end of the epoch, 1 lower than an epoch"),
+        (lambda n: 9.0 + n // 12, 2, "the end of the epoch, 1 higher than an epoch"),
+        (lambda n: 9.0 + n // 12, 2, "did not help; the next trial waits 1."),
+    ],
+)
+def test_what_the_loss_said(value, epochs, said):
+    report = robust(noise, 12 * epochs, value=value)
+    assert said in " ".join(report.sentences), report.sentences
+    assert ("pass value" in " ".join(report.sentences)) == (value is None)
+
+
 def test_tensors_that_are_judged_alone_are_told_apart():
     def gradient(n, x):
         return x if x.ndim == 1 else 2500.0 * x
@@ -151,7 +177,7 @@ def test_tensors_that_are_judged_alone_are_told_apart():
 def test_a_schedule_is_told_apart_from_the_multiplier(standard_promotion):
     schedule = optax.linear_schedule(1.0, 0.0, 20)
     report = robust(lambda n, x: x, 11, schedule=schedule)
-    assert report.sentences[0].endswith(" of 20 allowed, schedule 0.5.")
+    assert report.sentences[0].endswith(" of 1000 allowed, schedule 0.5.")
 
 
 def test_bad_input():
@@ -210,7 +236,10 @@ def test_two_groups_of_a_partition_are_named():
 )
 def test_the_multiplier_that_the_last_update_had(around, standard_promotion):
     schedule = optax.linear_schedule(0.0, 1.0, 8)
-    opt = around(ctagd_optax.robust_ct_agd(optax.sgd(1e-3), 12, schedule=schedule))
+    opt = ctagd_optax.robust_ct_agd(
+        optax.sgd(1e-3), 12, schedule=schedule, multiplier_max=20.0
+    )
+    opt = around(opt)
     params = problems.params()
     state = opt.init(params)
     np.testing.assert_array_equal(ctagd_optax.learning_rate_multiplier(state), 1)

@@ -13,7 +13,16 @@ import pytest
 
 import ctagd_optax
 from ctagd_optax._robust import Settings, robust_method
-from ctagd_optax._rule import MotionSums, Rule, next_multiplier, step_length
+from ctagd_optax._rule import (
+    Loss,
+    MotionSums,
+    Rule,
+    Trial,
+    follow,
+    judge,
+    next_multiplier,
+    step_length,
+)
 from ctagd_optax._wrapper import curvature_tuned
 from tests import problems, reference
 
@@ -159,6 +168,97 @@ def test_growth_after_the_first_is_limited():
 def test_every_step_with_a_loss_is_the_references(values, pooling):
     options = {"pooling": pooling, "permission": 1e-3, "early_target": 0.0}
     replay({**options, "threshold": 0.0}, steps=8 * T, values=values)
+
+
+def test_what_the_loss_says():
+    """One epoch after another; ``after`` is what the curvature makes of m."""
+    past = Trial(*(jnp.zeros(1, jnp.float32) for _ in Trial._fields))
+
+    def epoch(loss, m, after=None, promise=0.01):
+        nonlocal past
+        loss, promise, m, after = (
+            jnp.asarray([x], jnp.float32)
+            for x in (loss, promise, m, m if after is None else after)
+        )
+        chosen, past = judge(past, Loss(loss, promise), m, after, Rule())
+        return pytest.approx(float(chosen[0]))
+
+    assert epoch(2.0, 1.0) == 3.0  # the first loss: nothing to compare with
+    assert epoch(1.0, 3.0) == 9.0  # it fell
+    assert epoch(0.9, 9.0) == 3.0  # by less than half as much: taken back
+    assert past.failures == 1
+    assert epoch(0.5, 3.0, after=2.7) == 3.0  # it fell, so nothing decays
+    assert epoch(0.1, 3.0, promise=0.0) == 3.0  # promises nothing: no permission
+    assert epoch(0.09, 3.0, after=2.7) == 2.7  # it falls too little to hold it
+    assert past.tried == 0
+
+
+def test_a_trial_that_fails_is_taken_back_and_waits():
+    past = Trial(*(jnp.asarray([x], jnp.float32) for x in (4.1, 0.1, 0.0, 0.0, 0.0)))
+    multiplier, seen, loss, tried = 1.0, [], 4.1, False
+    for _ in range(12):
+        loss -= 0.01 if multiplier > 1 and tried else 0.1  # trials make it slower
+        figures = (jnp.asarray([x], jnp.float32) for x in (loss, 1e-3))
+        m = jnp.asarray([multiplier], jnp.float32)
+        chosen, past = judge(past, Loss(*figures), m, m, Rule())
+        tried = bool(past.tried[0] > 0)
+        multiplier = float(chosen[0])
+        seen.append(round(multiplier))
+    trials = [n for n, m in enumerate(seen) if m == 3]
+    assert np.diff(trials).tolist() == [2, 3, 5]  # then it waits for 1, 2, 4 epochs
+    assert set(seen) == {1, 3}
+
+
+def test_a_loss_that_rises_shrinks_a_multiplier_above_one():
+    past = Trial(*(jnp.asarray([x], jnp.float32) for x in (1.0, 0.1, 0.0, 0.0, 0.0)))
+    for m, expected in ((9.0, 3.0), (2.0, 1.0), (0.5, 0.5)):
+        m = jnp.asarray([m], jnp.float32)
+        loss = Loss(*jnp.asarray([[1.5], [0.0]], jnp.float32))
+        chosen, _ = judge(past, loss, m, m, Rule())
+        assert chosen[0] == pytest.approx(expected)
+
+
+def test_the_last_fifth_of_an_epoch_weighs_most():
+    loss = Loss(*jnp.full((2, 1), 7.0, jnp.float32))  # of the epoch before
+    one = jnp.ones(1, jnp.float32)
+    for t in range(100):
+        value = 1.0 if t >= 80 else 0.0
+        value = jnp.nan if t % 7 == 3 else value
+        loss = follow(loss, value, one, jnp.asarray(t))
+    assert 0.8 < loss.value[0] < 0.9
+    assert loss.promise[0] == pytest.approx(1.0)
+    unknown = follow(Loss(0 * one, 0 * one), None, one, jnp.asarray(0))
+    assert unknown == Loss(0 * one, 0 * one)
+    with pytest.raises(ValueError, match=r"value must be one number.* shape \(2,\)"):
+        follow(loss, jnp.ones(2), one, jnp.asarray(0))
+
+
+def test_without_a_loss_it_is_as_before():
+    def run(**extra):
+        opt = ctagd_optax.robust_ct_agd(optax.sgd(0.01), 10)
+        params = problems.params()
+        state, update = opt.init(params), jax.jit(opt.update)
+        for _ in range(40):
+            grads = jax.grad(problems.loss)(params)
+            updates, state = update(grads, state, params, **extra)
+            params = optax.apply_updates(params, updates)
+        return params, state.info
+
+    bare, info = run()
+    np.testing.assert_array_equal(jnp.stack(info[8:13]), 0)
+    chex.assert_trees_all_equal(run(value=jnp.nan), (bare, info))
+
+
+def test_no_step_above_the_backbones_moves_far(standard_promotion):
+    """A line has no curvature: m grows until steps are a tenth of the parameters."""
+    opt = ctagd_optax.robust_ct_agd(optax.sgd(1e-3), 40)
+    start = jnp.full(4, 1.0, jnp.float32)
+    _, _, m = descend(opt, lambda x, _: jnp.ones_like(x), start, 30)
+    x = 1 - 1e-3 * np.cumsum(np.r_[0, m[:-1, 0]])
+    limit = np.maximum(0.1 * np.abs(x) / 1e-3, 1)
+    assert (m[:, 0] <= 1.001 * limit).all()
+    assert m.max() > 20  # which was near the limit
+    assert (m[15:20, 0] > 0.99 * limit[15:20]).any()
 
 
 def descend(opt, gradient, x, steps, seed=0):
