@@ -243,3 +243,22 @@ def test_momentum_of_one_huge_gradient_leaves_no_nan_in_the_info():
     assert state.epoch == 1
     assert not any(np.isnan(x).any() for x in state.info)
     assert not any(np.isnan(x).any() for x in state.evidence.sums)
+
+
+@pytest.mark.parametrize("accumulator", [None, "float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
+def test_previous_parameters_keep_their_bits(dtype, accumulator):
+    with jax.enable_x64(True):
+        opt = ctagd_optax.robust_ct_agd(
+            optax.sgd(1.0), 99, accumulator_dtype=accumulator
+        )
+        rng = np.random.default_rng(0)
+        points = [jnp.asarray(rng.uniform(1, 2, 999), dtype) for _ in range(3)]
+        state = opt.init(points[0])
+        for params in points:
+            state = state._replace(epoch=state.epoch + 1, gamma=state.gamma / 3.3)
+            _, state = opt.update(params, state, params)
+            kept = np.asarray(state.memory.previous_params, float)
+            np.testing.assert_allclose(
+                kept, np.asarray(params, float), rtol=2 * jnp.finfo(dtype).eps
+            )
