@@ -270,7 +270,7 @@ def robust_ct_agd(
                 {
                     "step_high": high,
                     "step_low": low,
-                    "signal": np.nan_to_num(signal),
+                    "signal": np.where(own == 0, 0, np.nan_to_num(signal)),
                     "held": fresh / np.where(own == 0, 1, own),
                     "trend": trend,
                     "threshold": below,
