@@ -199,6 +199,12 @@ def check_update(
                 "gradients and params must have the same shapes, got "
                 f"{jnp.shape(g)} and {jnp.shape(p)} at {jax.tree_util.keystr(path)}"
             )
+        dtype = getattr(g, "dtype", None)
+        if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
+            raise TypeError(
+                "gradients must be real floating-point arrays, got "
+                f"{dtype or type(g).__name__} at {jax.tree_util.keystr(path)}"
+            )
     if structures[1].num_leaves != state.gamma.shape[0]:
         raise ValueError(
             "state must come from init with these params: it was made for "

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from ctagd_optax._trees import choose, entries, places, stack, totals, wide, widest
+from ctagd_optax._trees import choose, entries, places, stack, totals, widest
 
 
 class Motion(NamedTuple):
@@ -91,7 +91,7 @@ def _weights(x: jax.Array) -> jax.Array:
 
 def _move(params, before, scale, old, own):
     """v_{t-1}; nothing where the old one has no finite product with the gradient."""
-    dtype = wide(old.dtype)
+    dtype = widest((params, old))
     moved = params.astype(dtype) - before.astype(dtype)
     return choose(own[0] < jnp.inf, moved, 0) / scale.astype(dtype)
 

@@ -321,8 +321,9 @@ def robust_method(
         usual = _mean_square(evidence)
         after = jnp.clip(after, smallest, largest)
         after = _cut(after, usual, rule.guard * info.gradient_square)
+        # Parameters that stood still are known but for rounding; that is no motion.
         signal = ratio(sums.curvature, sums.curvature_error)
-        signal = jnp.where(sums.promise == 0, 0, signal)
+        signal = jnp.where(sums.promise != 0, signal, 0)
         held = ratio(sums.fresh, sums.promise)
         settled = jnp.maximum(info.settled, jnp.abs(trend))
         threshold = jnp.where(first, jnp.float32(rule.first_threshold), rule.threshold)

@@ -316,12 +316,11 @@ def robust_ct_agd(
             curvature, own, _, fresh = terms.sum(0).T
             with np.errstate(invalid="ignore"):
                 signal = curvature / np.sqrt((terms[..., 0] ** 2).sum(0))
-            signal = np.where(own == 0, 0, signal)
             epochs.append(
                 {
                     "step_high": high,
                     "step_low": low,
-                    "signal": np.nan_to_num(signal),
+                    "signal": np.where(own == 0, 0, np.nan_to_num(signal)),
                     "held": fresh / np.where(own == 0, 1, own),
                     "trend": trend,
                     "threshold": below,

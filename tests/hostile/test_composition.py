@@ -55,3 +55,15 @@ def test_apply_if_finite_around_it_loses_the_end_of_an_epoch_at_a_nan(inside, cl
     opt = guard(ctagd_optax.robust_ct_agd(backbone, 100), not inside)
     nan = jax.tree.map(lambda p: p * np.nan, problems.params())
     assert epochs_closed(opt, nan, [True]) == [closed]
+
+
+@pytest.mark.parametrize("kind", [int, complex, bool, float])
+@pytest.mark.parametrize(
+    "method", [ctagd_optax.ct_agd, ctagd_optax.robust_ct_agd], ids=["ct", "robust"]
+)
+def test_gradients_that_are_not_real_arrays_are_refused(method, kind):
+    opt = method(optax.sgd(0.1), 5)
+    params = {"x": jnp.ones(())}
+    gradient = 1.0 if kind is float else jnp.ones((), kind)
+    with pytest.raises(TypeError, match=r"gradients must be .*, got .* at \['x'\]"):
+        opt.update({"x": gradient}, opt.init(params), params)

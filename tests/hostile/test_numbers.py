@@ -243,3 +243,41 @@ def test_momentum_of_one_huge_gradient_leaves_no_nan_in_the_info():
     assert state.epoch == 1
     assert not any(np.isnan(x).any() for x in state.info)
     assert not any(np.isnan(x).any() for x in state.evidence.sums)
+
+
+@pytest.mark.parametrize("accumulator", [None, "float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
+def test_previous_parameters_keep_their_bits(dtype, accumulator):
+    with jax.enable_x64(True):
+        opt = ctagd_optax.robust_ct_agd(
+            optax.sgd(1.0), 99, accumulator_dtype=accumulator
+        )
+        rng = np.random.default_rng(0)
+        points = [jnp.asarray(rng.uniform(1, 2, 999), dtype) for _ in range(3)]
+        state = opt.init(points[0])
+        for params in points:
+            state = state._replace(epoch=state.epoch + 1, gamma=state.gamma / 3.3)
+            _, state = opt.update(params, state, params)
+            kept = np.asarray(state.memory.previous_params, float)
+            np.testing.assert_allclose(
+                kept, np.asarray(params, float), rtol=2 * jnp.finfo(dtype).eps
+            )
+
+
+@pytest.mark.parametrize("pooling", ["all", "tensor"])
+def test_parameters_that_stand_still_are_no_sample(pooling):
+    # Those before are kept but for rounding, which must not be taken for motion.
+    schedule = optax.piecewise_constant_schedule(1.0, {4: 0.0})
+    opt = ctagd_optax.robust_ct_agd(
+        optax.sgd(0.1), 4, schedule=schedule, pooling=pooling
+    )
+    rng = np.random.default_rng(0)
+    points = [10.0**-n * jnp.asarray(rng.standard_normal(999)) for n in range(5)]
+    points += 3 * points[-1:]
+    state = opt.init(points[0])
+    for params in points:
+        state = state._replace(gamma=jnp.full_like(state.gamma, 1 / 3.3))
+        noise = jnp.asarray(rng.standard_normal(999), jnp.float32)
+        _, state = opt.update(params + noise, state, params)
+    assert state.epoch == 2
+    np.testing.assert_array_equal(state.info.signal, 0)

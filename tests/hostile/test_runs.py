@@ -222,7 +222,7 @@ def test_processes_of_one_run_are_refused_together(tmp_path, compiled):
             )
             for n in range(2)
         ]
-        first, second = (run.communicate(timeout=100)[0] for run in runs)
+        first, second = (run.communicate(timeout=300)[0] for run in runs)
     assert f"in use by process {pid} on" in first
     assert f"the first process cannot use {tmp_path}, and says why" in second
 
