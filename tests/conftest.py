@@ -2,12 +2,9 @@
 
 import os
 
-# Most of the time goes into compiling small programs. Without optimization, and with
-# XLA's older emitters, that takes a fifth as long.
-os.environ["XLA_FLAGS"] = (
-    "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0 "
-    "--xla_cpu_use_fusion_emitters=false"
-)
+from tests import xla
+
+os.environ["XLA_FLAGS"] = xla.FLAGS
 
 import hypothesis
 import jax

@@ -12,11 +12,9 @@ import pathlib
 import sys
 from unittest import mock
 
-# As in conftest.py: most of the time goes into compiling small programs.
-os.environ["XLA_FLAGS"] = (
-    "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0 "
-    "--xla_cpu_use_fusion_emitters=false"
-)
+from tests import xla
+
+os.environ["XLA_FLAGS"] = xla.FLAGS
 
 import jax
 import jax.numpy as jnp
