@@ -21,6 +21,7 @@ import ctagd_optax
 from benchmarks import transforms
 from benchmarks.grammar import Value
 from benchmarks.transforms import EvalParams, parameters
+from ctagd_optax.testbed import style
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -221,10 +222,6 @@ _FLOAT32: Mapping[str, Value] = {"accumulator_dtype": "float32"}
 _DECAY: Mapping[str, Value] = {"weight_decay": 5e-4}  # the paper's, for all
 _APPENDIX: Mapping[str, Value] = {"curvature_min": 1e-2, "curvature_max": 1e2}
 
-# Those that share a panel differ for colour-blind people, too: a panel has one bare
-# optimizer, what wraps it, its controls and another optimizer.
-_SAWTOOTH = "#E033CF", "#EC4FB4"
-
 # What can be around any optimizer, by name and brackets.
 WRAPPERS: dict[str, Row] = {
     "robust": Row(
@@ -232,7 +229,7 @@ WRAPPERS: dict[str, Row] = {
         ctagd_optax.robust_ct_agd,
         _FLOAT32,
         role="ours",
-        colour=("#0F5590", "#3F82FF"),
+        colour=style.ROBUST,
     ),
     "ct": Row(
         "CT-AGD around any optimizer",
@@ -240,7 +237,7 @@ WRAPPERS: dict[str, Row] = {
         _FLOAT32,
         role="paper",
         like=ctagd_optax.ct_agd,
-        colour=("#00A070", "#1FD18F"),
+        colour=style.CT_AGD,
         search={"correction_rate": (1e-3, 0.5), "curvature_min": (1e-2, 1.0)},
     ),
     "mechanize": Row(
@@ -256,13 +253,13 @@ ROWS: dict[str, Row] = {
         "SGD with momentum, as the paper sets it",
         _sgd,
         role="backbone",
-        colour=("#8C3A10", "#CC7028"),
+        colour=style.SGD,
     ),
     "adam": Row(
         "Adam, as the paper sets it",
         _adam,
         role="backbone",
-        colour=("#B07C00", "#F7CE46"),
+        colour=style.ADAM,
     ),
     "lbfgs": Row(
         "L-BFGS, up to 20 iterations a batch; slow on a CPU with convolutions",
@@ -314,7 +311,7 @@ ROWS: dict[str, Row] = {
         "Control: SGD whose learning rate falls from ×10 to ×1 in each epoch",
         _sawtooth(_sgd),
         {"peak": 10.0},
-        colour=_SAWTOOTH,
+        colour=style.CONTROL,
         like=_sgd,
         role="control",
         backbone="sgd",
@@ -324,7 +321,7 @@ ROWS: dict[str, Row] = {
         "Control: Adam whose learning rate falls from ×10 to ×1 in each epoch",
         _sawtooth(_adam),
         {"peak": 10.0},
-        colour=_SAWTOOTH,
+        colour=style.CONTROL,
         like=_adam,
         role="control",
         backbone="adam",
@@ -408,7 +405,7 @@ ROWS: dict[str, Row] = {
         "Adan",
         optax.adan,
         {"learning_rate": 1e-3, **_DECAY},
-        colour=("#6E7781", "#8B949E"),
+        colour=style.PEER,
     ),
     "lion": Row(
         "Lion",

@@ -3,7 +3,6 @@
 import os
 import pathlib
 import re
-import shutil
 import sys
 
 DOCS = pathlib.Path(__file__).parent
@@ -28,7 +27,7 @@ extensions = [
 ]
 exclude_patterns = ["_build"]
 templates_path = ["_templates"]
-myst_enable_extensions = ["dollarmath"]
+myst_enable_extensions = ["attrs_inline", "dollarmath"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"  # ``make notebooks`` runs them
 
@@ -85,8 +84,7 @@ def out_of_docs(text: str, page: pathlib.Path) -> str:
 
 def two_pictures(text: str) -> str:
     """Pictures that follow the switch of the theme, not the browser's setting."""
-    both = r'<img class="only-light" alt="\2" src="\3">'
-    return PICTURE.sub(both + r'<img class="only-dark" alt="\2" src="\1">', text)
+    return PICTURE.sub(r"![\2](\3){.only-light} ![\2](\1){.only-dark}", text)
 
 
 def on_source_read(app, name, content):
@@ -96,14 +94,6 @@ def on_source_read(app, name, content):
         content[0] = two_pictures(out_of_docs(content[0], page))
 
 
-def on_build_finished(app, error):
-    """Puts the pictures where the pages look for them."""
-    if error is None and app.builder.format == "html":
-        images = pathlib.Path(app.outdir) / "images"
-        shutil.copytree(DOCS / "images", images, dirs_exist_ok=True)
-
-
 def setup(app):
     """Called by Sphinx."""
     app.connect("source-read", on_source_read)
-    app.connect("build-finished", on_build_finished)

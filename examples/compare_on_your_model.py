@@ -1,8 +1,9 @@
 """Compares optimizers on a network and data of your own.
 
-Usage, from the checkout's root: python -m examples.compare_on_your_model. What is
-compared stands in the manifest beside this file; another manifest can be given, and all
-options of ``python -m benchmarks study``.
+Usage, from the checkout's root: python -m examples.compare_on_your_model
+(pip install ".[bench]"). It takes a minute or two. What is compared stands in the
+manifest beside this file; another manifest can be given, and all options of
+``python -m benchmarks study``.
 """
 
 import pathlib

@@ -1,6 +1,6 @@
 """Classifies digits with Equinox, and tunes AdamW's learning rate on the way.
 
-Usage: python examples/digits_equinox.py (pip install equinox)
+Usage: python examples/digits_equinox.py (pip install . equinox scikit-learn)
 """
 
 import equinox as eqx

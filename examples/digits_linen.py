@@ -1,6 +1,6 @@
 """Classifies digits with Flax Linen, and tunes AdamW's learning rate on the way.
 
-Usage: python examples/digits_linen.py
+Usage: python examples/digits_linen.py (pip install . flax scikit-learn)
 """
 
 import jax

@@ -1,6 +1,6 @@
 """Classifies digits with Flax NNX, and tunes AdamW's learning rate on the way.
 
-Usage: python examples/digits_nnx.py
+Usage: python examples/digits_nnx.py (pip install . flax scikit-learn)
 """
 
 import jax

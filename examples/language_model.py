@@ -1,6 +1,7 @@
 """Trains a small causal language model on the characters of a text file.
 
 Usage: python examples/language_model.py [FILE] [--epochs 10] [--learning-rate 3e-4]
+(pip install . flax). "learning rate ×" has the schedule in it, so it ends near 0.
 """
 
 import argparse
@@ -72,8 +73,7 @@ def main() -> None:
     parser.add_argument("--learning-rate", type=float, default=3e-4)
     options = parser.parse_args()
     letters, tokens = np.unique(list(options.file.read_text()), return_inverse=True)
-    starts = np.arange(0, len(tokens) - LENGTH, LENGTH)
-    rows = tokens[starts[:, None] + np.arange(LENGTH + 1)].astype(np.int32)
+    rows = np.lib.stride_tricks.sliding_window_view(tokens, LENGTH + 1)[::LENGTH]
     steps = len(rows) // BATCH
     # Warm-up and decay go into schedule, relative to the peak: 1.
     schedule = optax.warmup_cosine_decay_schedule(

@@ -1,6 +1,8 @@
 """Trains in several processes, each with its own part of every batch.
 
 Usage, on each host: python examples/multi_host.py HOST0:PORT PROCESSES PROCESS
+(pip install . scikit-learn). To try it on one machine, in two terminals:
+``localhost:7791 2 0`` and ``localhost:7791 2 1``.
 """
 
 import argparse

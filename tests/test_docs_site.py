@@ -50,6 +50,6 @@ def test_every_picture_has_a_light_and_a_dark_form(conf, page):
     made = conf.two_pictures(text)
     assert "<picture>" not in made
     for form in ("light", "dark"):
-        found = re.findall(rf'class="only-{form}" alt="[^"]+" src="([^"]+)"', made)
+        found = re.findall(rf"!\[[^\]]+\]\(([^)]+)\){{.only-{form}}}", made)
         assert len(found) == text.count("<picture>")
         assert all(("-dark" in path) == (form == "dark") for path in found)

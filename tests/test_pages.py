@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import pathlib
 import re
 import tomllib
@@ -19,6 +20,12 @@ ROOT = pathlib.Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 MADE = report.sources()
+LINKING = [
+    *PAGES,
+    *sorted(ROOT.glob("[!R]*.md")),
+    *sorted((ROOT / "benchmarks" / "results").rglob("*.md")),
+    *sorted((ROOT / "notebooks").glob("*.ipynb")),
+]
 
 
 def without_code(text):
@@ -84,9 +91,13 @@ def test_no_page_of_results_is_left_over():
         assert "python -m benchmarks report`. Edit" not in page.read_text()
 
 
-@pages
+@pytest.mark.parametrize("page", LINKING, ids=lambda page: page.stem)
 def test_links_lead_somewhere(page):
     text = page.read_text()
+    if page.suffix == ".ipynb":
+        cells = json.loads(text)["cells"]
+        cells = ["".join(c["source"]) for c in cells if c["cell_type"] == "markdown"]
+        text = "\n\n".join(cells)
     pictures = re.findall(r'(?:src|srcset)="(?!https?:)([^"]+)"', text)
     for target in re.findall(r"\]\((?!https?:)([^)]+)\)", text) + pictures:
         name, _, anchor = target.partition("#")

@@ -1,12 +1,13 @@
-"""How plots look: one colour an optimizer, light or dark, labels at the lines."""
+"""How plots look: one colour an optimizer, light or dark, labels at the lines.
 
-import contextlib
+The colours and the theme are the testbed's.
+"""
+
 import io
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,12 +17,21 @@ from PIL import Image
 from benchmarks import arms
 from benchmarks.specs import kind
 from ctagd_optax.testbed.files import replacing
+from ctagd_optax.testbed.style import GREY, INK, theme
 
-# On white and on black.
-_INK = "#1F2328", "#E6EDF3"  # of text, and of optimizers without a colour
-_GREY = "#C4C8CC", "#454B53"  # of lines without a label
-_PAGE = "#FFFFFF", "#0D1117"
-
+__all__ = [
+    "TITLES",
+    "End",
+    "apart",
+    "colour",
+    "grey",
+    "ink",
+    "label_ends",
+    "panels",
+    "save",
+    "spread",
+    "theme",
+]
 
 # What a title calls a bare optimizer.
 TITLES = {"sgd": "SGD", "adam": "Adam"}
@@ -43,43 +53,17 @@ def colour(name: str, dark: bool = False) -> str:
       True
     """
     name = name.replace("robust_ct_agd(", "robust(").replace("ct_agd(", "ct(")
-    return (arms.colour(kind(name)) or _INK)[dark]
+    return (arms.colour(kind(name)) or INK)[dark]
 
 
 def ink(dark: bool = False) -> str:
     """The colour of text."""
-    return _INK[dark]
+    return INK[dark]
 
 
 def grey(dark: bool = False) -> str:
     """The colour of lines without a label."""
-    return _GREY[dark]
-
-
-@contextlib.contextmanager
-def theme(dark: bool = False) -> Iterator[None]:
-    """Draws and saves in the colours of a light or a dark page."""
-    text = dict.fromkeys(
-        ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color"), _INK[dark]
-    )
-    page = dict.fromkeys(("figure.facecolor", "axes.facecolor"), _PAGE[dark])
-    options = {
-        "ytick.color": _INK[dark],
-        "grid.color": _GREY[dark],
-        "grid.alpha": 0.5,
-        "axes.grid": True,
-        "axes.axisbelow": True,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.titlesize": 10,
-        "axes.labelsize": 9,
-        "xtick.labelsize": 8,
-        "ytick.labelsize": 8,
-        "figure.titlesize": 10,
-        "figure.constrained_layout.use": True,
-    }
-    with matplotlib.rc_context({**text, **page, **options}):
-        yield
+    return GREY[dark]
 
 
 def panels(count: int, width: float, height: float = 3.8) -> tuple[Figure, np.ndarray]:

@@ -104,6 +104,8 @@ Writes one self-contained page: play or drag through the steps, switch optimizer
 and off, choose the train or the test surface, and see the robust method's multiplier
 of the learning rate, and CT-AGD's γ, curvature and corrections where they act.""",
     )
+    for command in (figure, film):
+        command.add_argument("--dark", action="store_true", help="for a dark page")
     for command, suffix in ((figure, "png"), (film, "gif"), (explore, "html")):
         command.add_argument(
             "--out",
@@ -192,7 +194,8 @@ def _figure(options: argparse.Namespace) -> None:
     check_installed("matplotlib", "a picture")
     results = _results(options)
     with replacing(options.out) as temporary:
-        plot(results, run=options.run).savefig(temporary, dpi=110)
+        made = plot(results, run=options.run, dark=options.dark)
+        made.savefig(temporary, dpi=110)
     _report(options, results)
 
 
@@ -204,7 +207,13 @@ def _animate(options: argparse.Namespace) -> None:
         raise ValueError(f"--steps must be at least 1, got {options.steps}")
     results = _results(options)
     with replacing(options.out) as temporary:
-        animate(results, temporary, run=options.run, steps=options.steps)
+        animate(
+            results,
+            temporary,
+            run=options.run,
+            steps=options.steps,
+            dark=options.dark,
+        )
     _report(options, results)
 
 

@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from ctagd_optax.testbed import style
 from ctagd_optax.testbed._landscape import Landscape
-from ctagd_optax.testbed._plots import check_installed, check_run, colors, frame
+from ctagd_optax.testbed._plots import check_installed, check_run, frame
 from ctagd_optax.testbed._result import Result
 
 
 def explore_page(results: Sequence[Result], *, run: int = 0) -> str:
     """Makes a page with everything in it, plotly.js too: it works without a network.
+
+    It is light or dark as the browser's reader likes it.
 
     Args:
       results: the optimizers to show, on the same landscapes.
@@ -51,15 +54,17 @@ def page_data(results: Sequence[Result], run: int) -> dict[str, Any]:
     """
     landscape = results[0].landscape(run)
     cx, cy, half = frame(landscape)
-    palette = colors([result.name for result in results])
+    palette = style.colours([result.name for result in results])
+    sizes = style.dot_sizes(len(results), smallest=11.0)
     return {
+        "look": {"ink": style.INK, "page": style.PAGE, "low": style.LOW},
         "frame": {"x": cx, "y": cy, "half": half},
         "landscape": _landscape(landscape),
         "start": _rounded(landscape.start),
         "steps": max(int(result.steps[run]) for result in results),
         "optimizers": [
-            _optimizer(result, run, color)
-            for result, color in zip(results, palette, strict=True)
+            _optimizer(result, run) | {"colors": colour, "size": size}
+            for result, colour, size in zip(results, palette, sizes, strict=True)
         ],
     }
 
@@ -79,11 +84,10 @@ def _landscape(landscape: Landscape) -> dict[str, Any]:
     }
 
 
-def _optimizer(result: Result, run: int, color: str) -> dict[str, Any]:
+def _optimizer(result: Result, run: int) -> dict[str, Any]:
     steps = int(result.steps[run])
     data = {
         "name": result.name,
-        "color": color,
         "rate": None if np.isnan(result.learning_rate) else float(result.learning_rate),
         "status": str(result.status[run]),
         "steps": steps,

@@ -9,32 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ctagd_optax.testbed import style
 from ctagd_optax.testbed._landscape import Landscape, surface
 from ctagd_optax.testbed._result import Result
-
-# Okabe and Ito's colours, which colour-blind people can tell apart. There are seven
-# that are readable on white, one for each of the pictures' own optimizers.
-_COLORS = {
-    "Robust (SGD)": "#56B4E9",
-    "Robust (Adam)": "#E69F00",
-    "SGD": "#0072B2",
-    "Adam": "#009E73",
-    "CT-AGD": "#D55E00",
-    "CT-AGD (Adam)": "#CC79A7",
-    "L-BFGS": "#000000",
-    "γ = λ_min": "#7F7F7F",
-    "Newton": "#8C564B",
-    "CT-AGD, appendix": "#8B0000",
-}
-_SPARE = ("#9467BD", "#BCBD22", "#17BECF", "#2F4B7C", "#1B7837")
-# The surface is grey and light, so that every colour stands out on it.
-_GREYS = ("#a8adb3", "#ffffff")
-
-
-def colors(names: Sequence[str]) -> list[str]:
-    """A colour for each optimizer; those of the table always keep theirs."""
-    spare = iter(_SPARE * (1 + len(names) // len(_SPARE)))
-    return [_COLORS.get(name) or next(spare) for name in names]
 
 
 def frame(landscape: Landscape, margin: float = 1.0) -> tuple[float, float, float]:
@@ -44,7 +21,7 @@ def frame(landscape: Landscape, margin: float = 1.0) -> tuple[float, float, floa
     return float(target[0]), float(target[1]), distance + margin
 
 
-def plot(results: Sequence[Result], *, run: int = 0) -> Any:
+def plot(results: Sequence[Result], *, run: int = 0, dark: bool = False) -> Any:
     """Draws paths over the test surface (left) and test loss against steps (right).
 
     A dot ends a run that converged, a cross one that did not.
@@ -52,6 +29,7 @@ def plot(results: Sequence[Result], *, run: int = 0) -> Any:
     Args:
       results: the optimizers to compare, on the same landscapes.
       run: which run.
+      dark: for a dark page.
 
     Returns:
       A Matplotlib figure.
@@ -63,15 +41,20 @@ def plot(results: Sequence[Result], *, run: int = 0) -> Any:
       ['Paths over the test surface', 'Test loss']
     """
     check_installed("matplotlib", "a picture")
+    check_run(results, run)
+    with style.theme(dark):
+        return _draw_run(results, run, dark)
+
+
+def _draw_run(results: Sequence[Result], run: int, dark: bool) -> Any:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-    check_run(results, run)
     landscape = results[0].landscape(run)
     figure = Figure(figsize=(12, 6.2), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.15))
-    figure.colorbar(
-        _draw_surface(left, landscape, landscape.test_average),
+    bar = figure.colorbar(
+        _draw_surface(left, landscape, landscape.test_average, dark),
         ax=left,
         label="test loss",
         shrink=0.9,
@@ -80,9 +63,8 @@ def plot(results: Sequence[Result], *, run: int = 0) -> Any:
     end = max(int(result.steps[run]) for result in results)
     highest = float(results[0].test_loss[run, 0])
     lowest = min(float(result.test_loss[run].min()) for result in results)
-    palette = colors([result.name for result in results])
     handles = []
-    for i, (result, color) in enumerate(zip(results, palette, strict=True)):
+    for i, (result, color, size) in enumerate(_drawn(results, dark, 7.0)):
         level = 3 - i / len(results)  # the first lies on top
         steps = int(result.steps[run])
         path, loss = result.paths[run, : steps + 1], result.test_loss[run, : steps + 1]
@@ -94,12 +76,13 @@ def plot(results: Sequence[Result], *, run: int = 0) -> Any:
         marker = {
             "marker": "o" if good else "X",
             "color": color,
-            "markersize": 9,
-            "markeredgecolor": "white",
+            "markersize": size,
+            "markeredgecolor": style.PAGE[dark],
             "linestyle": "none",
             "zorder": 2 + level,
         }
         left.plot(*path[-1], **marker)
+        marker["markersize"] = 8  # these rarely meet
         right.plot(steps, min(max(loss[-1], lowest), highest), **marker)
         word = f"{steps} steps" if good else result.status[run]
         handles.append(
@@ -108,23 +91,33 @@ def plot(results: Sequence[Result], *, run: int = 0) -> Any:
     left.plot(
         *landscape.start,
         marker="*",
-        color="white",
+        color=style.PAGE[dark],
         markersize=16,
-        markeredgecolor="black",
+        markeredgecolor=style.INK[dark],
         zorder=6,
     )
     left.set_title("Paths over the test surface")
     left.set_xlabel(r"$\theta_1$")
     left.set_ylabel(r"$\theta_2$")
+    left.grid(visible=False)
     right.set_title("Test loss")
     right.set_xlabel("step")
     right.set_xlim(0, end * 1.03)
     room = 0.05 * (highest - lowest)
     right.set_ylim(lowest - room, highest + room)
-    right.grid(alpha=0.25)
-    right.spines[["top", "right"]].set_visible(False)
+    for axes in (left, right, bar.ax):
+        style.keep(axes, dark)
     figure.legend(handles=handles, frameon=False, loc="outside lower center", ncols=4)
     return figure
+
+
+def _drawn(
+    results: Sequence[Result], dark: bool, smallest: float
+) -> list[tuple[Result, str, float]]:
+    """Optimizers with their colours, and the sizes of their dots."""
+    names = [result.name for result in results]
+    found = [pair[dark] for pair in style.colours(names)]
+    return list(zip(results, found, style.dot_sizes(len(names), smallest), strict=True))
 
 
 def animate(
@@ -134,6 +127,7 @@ def animate(
     run: int = 0,
     steps: int = 120,
     frames_per_second: int = 12,
+    dark: bool = False,
 ) -> None:
     """Films the drifting train surface while the optimizers walk on it.
 
@@ -143,6 +137,7 @@ def animate(
       run: which run.
       steps: steps to show; fewer where all runs are over before.
       frames_per_second: speed; one frame is one step.
+      dark: for a dark page.
 
     Raises:
       ValueError: the format is unknown, or is mp4 without ffmpeg.
@@ -150,6 +145,18 @@ def animate(
     """
     check_run(results, run)
     check_movie(path)
+    with style.theme(dark):
+        _film(results, path, run, steps, frames_per_second, dark)
+
+
+def _film(
+    results: Sequence[Result],
+    path: str | Path,
+    run: int,
+    steps: int,
+    frames_per_second: int,
+    dark: bool,
+) -> None:
     from matplotlib.animation import FFMpegWriter
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -167,17 +174,18 @@ def animate(
 
     surfaces = np.asarray(jax.jit(jax.vmap(snapshot))(jnp.arange(snapshots)))
     levels = np.linspace(*_levels(surfaces), 12)
-    palette = colors([result.name for result in results])
-    figure = Figure(figsize=(6.4, 7.1), dpi=64)
+    drawn, greys = _drawn(results, dark, 9.0), style.surface_colours(dark)
+    figure = Figure(figsize=(8.6, 6.5), dpi=64)
+    figure.set_layout_engine("none")
     canvas = FigureCanvasAgg(figure)
-    axes = figure.add_axes((0.02, 0.09, 0.96, 0.865))
+    axes = figure.add_axes((0.01, 0.02, 0.72, 0.93))
 
     def draw(t: int) -> None:
         axes.clear()
         # A step was made on the snapshot before it; at the start the first one waits.
         seen = max(t - 1, 0) % snapshots
-        axes.contourf(x, y, surfaces[seen], levels=levels, cmap=_greys(), extend="both")
-        for i, (result, color) in enumerate(zip(results, palette, strict=True)):
+        axes.contourf(x, y, surfaces[seen], levels=levels, cmap=greys, extend="both")
+        for i, (result, color, size) in enumerate(drawn):
             level = 3 - i / len(results)  # the first lies on top
             walked = result.paths[run, : t + 1]
             axes.plot(*walked.T, color=color, linewidth=1.4, alpha=0.6, zorder=level)
@@ -185,8 +193,8 @@ def animate(
                 *_into_frame(walked[-1], cx, cy, half),
                 marker="o",
                 color=color,
-                markersize=10,
-                markeredgecolor="white",
+                markersize=size,
+                markeredgecolor=style.PAGE[dark],
                 linestyle="none",
                 label=result.name,
                 zorder=2 + level,
@@ -198,16 +206,16 @@ def animate(
             yticks=[],
             aspect="equal",
         )
-        axes.set_title(f"step {t}, train snapshot {seen + 1} of {snapshots}")
-        # Below the surface, where it hides nothing.
+        axes.spines[:].set_visible(False)
+        axes.set_title(f"step {t}, train snapshot {seen + 1} of {snapshots}", size=13)
+        # Beside the surface, where it hides nothing.
         axes.legend(
-            loc="upper center",
-            bbox_to_anchor=(0.5, 0.0),
-            ncols=4,
+            loc="center left",
+            bbox_to_anchor=(1.0, 0.5),
             frameon=False,
-            fontsize=10,
-            columnspacing=1.2,
-            handletextpad=0.2,
+            fontsize=13,
+            labelspacing=1.2,
+            handletextpad=0.6,
         )
 
     if Path(path).suffix.lower() == ".mp4":
@@ -217,7 +225,7 @@ def animate(
                 draw(t)
                 writer.grab_frame()
         return
-    images, gif_colors = [], _gif_palette(palette)
+    images, gif_colors = [], _gif_palette([color for _, color, _ in drawn], dark)
     for t in range(steps + 1):
         draw(t)
         canvas.draw()
@@ -234,14 +242,15 @@ def animate(
     )
 
 
-def _gif_palette(names: Sequence[str]) -> Any:
+def _gif_palette(names: Sequence[str], dark: bool) -> Any:
     """The surface's greys, those of text, each optimizer's colour, and blends."""
     from matplotlib.colors import to_rgb
     from PIL import Image
 
-    surface_greys = _greys()(np.linspace(0, 1, 13))[:, :3]
+    surface_greys = style.surface_colours(dark)(np.linspace(0, 1, 13))[:, :3]
     own = np.asarray([to_rgb(name) for name in names])
-    text = np.linspace(0, 1, 8)[:, None] * np.ones(3)
+    page, ink = np.asarray([to_rgb(c[dark]) for c in (style.PAGE, style.INK)])
+    text = page + np.linspace(0, 1, 8)[:, None] * (ink - page)
     blends = [(0.6 * own + 0.4 * grey) for grey in surface_greys[::4]]
     table = np.concatenate([own, surface_greys, text, *blends])[:256]
     image = Image.new("P", (1, 1))
@@ -275,25 +284,22 @@ def check_run(results: Sequence[Result], run: int) -> None:
         raise ValueError(f"run must be in 0..{results[0].runs - 1}, got {run}")
 
 
-def _greys() -> Any:
-    from matplotlib.colors import LinearSegmentedColormap
-
-    return LinearSegmentedColormap.from_list("surface", _GREYS)
-
-
 def _levels(values: np.ndarray) -> tuple[float, float]:
     # The rim of the bowl would take all the colours: they go to the lower part.
     return float(values.min()), float(np.quantile(values, 0.9))
 
 
-def _draw_surface(axes: Any, landscape: Landscape, loss: Any) -> Any:
+def _draw_surface(axes: Any, landscape: Landscape, loss: Any, dark: bool) -> Any:
     cx, cy, half = frame(landscape)
     x = jnp.linspace(cx - half, cx + half, 121)
     y = jnp.linspace(cy - half, cy + half, 121)
     values = np.asarray(surface(loss, x, y))
     levels = np.linspace(*_levels(values), 22)
-    filled = axes.contourf(x, y, values, levels=levels, cmap=_greys(), extend="max")
-    axes.contour(x, y, values, levels=levels[::2], colors="white", linewidths=0.4)
+    greys = style.surface_colours(dark)
+    filled = axes.contourf(x, y, values, levels=levels, cmap=greys, extend="max")
+    axes.contour(
+        x, y, values, levels=levels[::2], colors=style.PAGE[dark], linewidths=0.4
+    )
     axes.set(xlim=(cx - half, cx + half), ylim=(cy - half, cy + half), aspect="equal")
     return filled
 

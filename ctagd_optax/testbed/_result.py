@@ -133,15 +133,16 @@ class Result:
             f"{'; ' + failures if failures else ''})"
         )
 
-    def plot(self, run: int = 0) -> Any:
+    def plot(self, run: int = 0, *, dark: bool = False) -> Any:
         """Draws the path of one run over the test surface, and its test loss.
 
         Args:
           run: which run.
+          dark: for a dark page.
 
         Returns:
           A Matplotlib figure.
         """
         from ctagd_optax.testbed._plots import plot
 
-        return plot([self], run=run)
+        return plot([self], run=run, dark=dark)

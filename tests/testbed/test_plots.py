@@ -6,10 +6,12 @@ import sys
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 from PIL import Image
 
 from ctagd_optax import testbed
-from ctagd_optax.testbed._plots import check_movie, colors
+from ctagd_optax.testbed import style
+from ctagd_optax.testbed._plots import check_movie
 
 CONFIG = testbed.RunConfig(max_steps=40, patience=20)
 
@@ -42,6 +44,20 @@ def test_figure_draws_paths_and_losses(results):
     assert high > results[0].test_loss[1, 0]
 
 
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_figure_keeps_its_page_when_drawn_later(results, dark):
+    figure = testbed.plot(results, dark=dark)
+    with matplotlib.rc_context(matplotlib.rcParamsDefault):
+        figure.draw_without_rendering()
+    assert to_hex(figure.get_facecolor()).upper() == style.PAGE[dark]
+    for axes in figure.axes:
+        texts = [axes.title, axes.xaxis.label, *axes.get_xticklabels()]
+        texts += axes.get_yticklabels()
+        assert {to_hex(text.get_color()).upper() for text in texts} == {style.INK[dark]}
+        for line in axes.get_xgridlines() if axes is figure.axes[1] else []:
+            assert line.get_color() == style.GREY[dark]
+
+
 def test_a_result_plots_itself(results):
     figure = results[0].plot(run=0)
     assert len(figure.legends[0].get_texts()) == 1
@@ -70,20 +86,47 @@ def test_film_formats(tmp_path, monkeypatch):
         check_movie(tmp_path / "film.mp4")
 
 
+def test_the_film_has_its_legend_beside_the_map_and_dots_that_all_show(
+    results, tmp_path, monkeypatch
+):
+    from matplotlib.axes import Axes
+
+    legends, sizes = [], []
+    legend, draw = Axes.legend, Axes.plot
+
+    def watched_legend(axes, **options):
+        legends.append((axes, legend(axes, **options)))
+
+    def watched_plot(axes, *points, **options):
+        if "markersize" in options:
+            sizes.append((options["zorder"], options["markersize"]))
+        return draw(axes, *points, **options)
+
+    monkeypatch.setattr(Axes, "legend", watched_legend)
+    monkeypatch.setattr(Axes, "plot", watched_plot)
+    testbed.animate(results, tmp_path / "film.gif", steps=1, dark=True)
+    axes, found = legends[-1]
+    box, around = found.get_window_extent(), axes.get_window_extent()
+    assert box.x0 >= around.x1
+    assert box.x1 <= axes.figure.bbox.x1
+    # What lies on top is smaller by more than its edge.
+    ordered = [size for _, size in sorted(set(sizes), reverse=True)]
+    assert all(b - a >= 1.5 for a, b in itertools.pairwise(ordered))
+
+
 def test_colors_are_distinct_and_keep_to_names():
     names = [testbed.get_optimizer(n).name for n in testbed.TABLE_OPTIMIZERS]
     names += ["lion", "prodigy"]
-    palette = colors(names)
-    assert len(set(palette)) == len(names)
-    assert colors(["CT-AGD"]) == [palette[names.index("CT-AGD")]]
+    palette = style.colours(names)
+    for dark in (False, True):
+        assert len({pair[dark] for pair in palette}) == len(names)
+    assert style.colours(["CT-AGD"]) == [palette[names.index("CT-AGD")]]
 
 
-def test_pictures_show_the_robust_method_in_colours_that_all_can_tell_apart():
+def test_pictures_show_the_robust_method_first():
     assert set(testbed.PICTURE_OPTIMIZERS) < set(testbed.TABLE_OPTIMIZERS)
     names = [testbed.get_optimizer(n).name for n in testbed.PICTURE_OPTIMIZERS]
     assert names[:2] == ["Robust (SGD)", "Robust (Adam)"]
-    okabe_ito = "#000000 #E69F00 #56B4E9 #009E73 #0072B2 #D55E00 #CC79A7"
-    assert all(color in okabe_ito for color in colors(names))
 
 
 def test_what_is_missing_is_named(results, tmp_path, monkeypatch):

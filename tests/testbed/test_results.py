@@ -35,5 +35,7 @@ def test_tables_are_complete(name, mode):
 
 
 def test_pictures_are_small():
-    for picture in ("figure.png", "explore.png", "film.gif"):
-        assert 0 < (RESULTS / picture).stat().st_size < 500_000
+    for picture in ("figure.png", "explore.png"):
+        for path in (RESULTS / picture, RESULTS / picture.replace(".", "-dark.")):
+            assert 0 < path.stat().st_size < 500_000
+    assert 0 < (RESULTS / "film.gif").stat().st_size < 500_000

@@ -9,6 +9,8 @@ from matplotlib.figure import Figure
 
 from benchmarks import arms
 from benchmarks.analysis import style
+from ctagd_optax import testbed
+from ctagd_optax.testbed import style as testbed_style
 
 # What colour-blind people see, of linear RGB (Machado, Oliveira and Fernandes, 2009).
 SIGHT = {
@@ -53,11 +55,12 @@ def lab(rgb):
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("sight", SIGHT)
 def test_colours_of_a_panel_differ_for_everybody(sight, dark):
-    for panel in PANELS:
-        seen = [
-            lab(np.asarray(SIGHT[sight]) @ linear(style.colour(name, dark)))
-            for name in panel
-        ]
+    panels = [{name: style.colour(name, dark) for name in panel} for panel in PANELS]
+    shown = [testbed.get_optimizer(name).name for name in testbed.PICTURE_OPTIMIZERS]
+    pairs = zip(shown, testbed_style.colours(shown), strict=True)
+    panels.append({name: pair[dark] for name, pair in pairs})
+    for panel in panels:
+        seen = [lab(np.asarray(SIGHT[sight]) @ linear(c)) for c in panel.values()]
         for (a, one), (b, other) in itertools.combinations(
             zip(panel, seen, strict=True), 2
         ):
@@ -68,8 +71,15 @@ def test_colours_of_a_panel_differ_for_everybody(sight, dark):
 def test_labels_can_be_read_on_the_page(dark):
     with style.theme(dark):
         page = LUMINANCE @ linear(Figure().get_facecolor())
+    names = [testbed.get_optimizer(name).name for name in testbed.TABLE_OPTIMIZERS]
+    names += [f"spare {n}" for n in range(5)]
+    shown = {
+        n: p[dark] for n, p in zip(names, testbed_style.colours(names), strict=True)
+    }
     for name in ("muon", *filter(arms.colour, arms.ROWS)):
-        own = LUMINANCE @ linear(style.colour(name, dark))
+        shown[name] = style.colour(name, dark)
+    for name, colour in shown.items():
+        own = LUMINANCE @ linear(colour)
         contrast = (max(own, page) + 0.05) / (min(own, page) + 0.05)
         assert contrast > 3, name  # as WCAG asks for graphics
 
