@@ -61,7 +61,9 @@ def test_notebooks_are_checked_where_the_site_runs_them(conf):
 def test_the_gallery_has_a_picture_of_each_notebook(conf):
     text = conf.with_pictures((DOCS / "gallery.md").read_text())
     assert text.count("<img ") == len(list(conf.NOTEBOOKS.glob("*.ipynb")))
-    made = conf.with_pictures("## [A](gallery/01_a.ipynb)\n\ntext [b](gallery/01_a.ipynb)")
+    made = conf.with_pictures(
+        "## [A](gallery/01_a.ipynb)\n\ntext [b](gallery/01_a.ipynb)"
+    )
     assert made == (
         "## [A](gallery/01_a.ipynb)\n\n"
         '<a href="gallery/01_a.html"><img alt="" src="images/gallery/01_a.png"></a>'
