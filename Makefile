@@ -29,8 +29,8 @@ types: $(READY)  ## static types of the library
 notebooks: $(READY)  ## run every notebook from top to bottom
 	$(BIN)/python -m pytest --nbmake notebooks
 
-docs: $(READY)  ## the site, in docs/_build; a warning is an error
-	$(BIN)/sphinx-build -W --keep-going docs docs/_build
+docs: $(READY)  ## the site, in docs/_build/html, with the notebooks run; a warning is an error
+	$(BIN)/sphinx-build -W --keep-going docs docs/_build/html
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -39,5 +39,5 @@ $(READY): pyproject.toml
 	touch $@
 
 clean:  ## remove the environment and everything that was made
-	rm -rf $(VENV) build dist docs/_build docs/api runs .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist docs/_build docs/api docs/gallery runs .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
