@@ -172,7 +172,7 @@ def curvature_report(state: optax.OptState, params: optax.Params) -> CurvatureRe
       ...     updates, state = opt.update(params, state, params)
       ...     params = optax.apply_updates(params, updates)
       >>> print(ctagd_optax.curvature_report(state, params))  # doctest: +ELLIPSIS
-      robust_ct_agd, epoch 1, step 10 of 20: multiplier 17.1 of 20 allowed.
+      robust_ct_agd, epoch 1, step 10 of 20: multiplier 17.1 of 1000 allowed.
       So far, steps at multiplier 1 are at most 0.0... Newton steps long: it grows.
       tensor  shape     rate ×  q⁺  q⁻  N/SE  P/D  out
       ────────────────────────────────────────────────
@@ -334,8 +334,8 @@ def _robust_sentences(state: CTAGDState, rows: Sequence[Any]) -> list[str]:
     figures = zip(*(np.asarray(x).tolist() for x in judged), strict=True)
     for row, figure in zip(rows, figures, strict=False):
         reason, value = _reason(*figure, first=first)
-        if reason.endswith(_BLIND) and row.loss:
-            reason = reason.removesuffix(_BLIND)
+        if row.loss:  # then the curvature does not decide alone
+            reason = reason.removesuffix(_BLIND).replace(_STAYS, ".")
         values, paths = groups.setdefault(reason, ([], []))
         values.append(value)
         paths.append(row.path)
@@ -355,6 +355,7 @@ def _robust_sentences(state: CTAGDState, rows: Sequence[Any]) -> list[str]:
     return said
 
 
+_STAYS = ": not clearly short, so it stays."
 _BLIND = " Or pass value=loss to update: it tries a larger one where the loss allows."
 
 
@@ -367,7 +368,8 @@ def _loss_sentence(row: RobustRow) -> str:
     if row.tried:
         return f"{text}: a larger multiplier is tried."
     if row.wait:
-        return f"{text}. A larger one did not help; the next trial waits {row.wait:g}."
+        epochs = "an epoch" if row.wait == 1 else f"{row.wait:g} epochs"
+        return f"{text}. A larger one did not help; the next waits for {epochs}."
     return f"{text}."
 
 
@@ -409,8 +411,8 @@ def _reason(
             + " Larger batches or a longer steps_per_epoch would tell more."
             + _BLIND
         ), 0.0
-    about = "it is 1 for now." if first else "about right, so it stays."
-    return f"{when} up to {{}} Newton steps long: {about}", high
+    about = ": it is 1 for now." if first else _STAYS
+    return f"{when} up to {{}} Newton steps long{about}", high
 
 
 def _literal_sentences(state: CTAGDState, rows: Sequence[Any]) -> list[str]:

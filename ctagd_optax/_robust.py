@@ -129,11 +129,15 @@ def robust_ct_agd(
     If steps are clearly short, :math:`m` grows; if they overshoot, it shrinks; else it
     stays, and decays slowly to 1 while the loss rises along the last step. In the first
     epoch :math:`m` follows the evidence step by step. Later it falls linearly in each
-    epoch, from :math:`m` to :math:`\min(1, m)`. Unusually large gradients cut it.
+    epoch, from :math:`m` to :math:`\min(1, m)`. Unusually large gradients cut it, and
+    it makes no step longer than a tenth of the parameters' norm.
 
-    ``update(gradients, state, params)`` needs ``params``, and takes ``epoch_end`` as
-    that of :func:`ct_agd` does. The motion is read from ``params``, so transforms that
-    follow in a chain may change the updates. State: two vectors, as Adam's.
+    Call ``update(gradients, state, params, value=loss)``. With the loss, a larger
+    :math:`m` is tried where curvature is blind and even the longest step promises less
+    than a tenth of the loss; it is taken back if the loss then falls by less than half
+    as much as before. Without ``value`` nothing is tried. ``params`` is needed, and
+    ``epoch_end`` is that of :func:`ct_agd`. The motion is read from ``params``, so what
+    follows in a chain may change the updates. State: two vectors, as Adam's.
 
     Args:
       backbone: the optimizer, with its learning rate.
@@ -163,10 +167,11 @@ def robust_ct_agd(
       >>> params = jnp.asarray([1.0, -1.0])
       >>> state = opt.init(params)
       >>> for _ in range(60):  # bare SGD ends at 2.31
-      ...     updates, state = opt.update(jax.grad(f)(params), state, params)
+      ...     loss, grads = jax.value_and_grad(f)(params)
+      ...     updates, state = opt.update(grads, state, params, value=loss)
       ...     params = optax.apply_updates(params, updates)
-      >>> print(f"m = {1 / state.gamma[0]:.0f}, loss {f(params):.2f}")
-      m = 20, loss 0.08
+      >>> print(f"loss {f(params):.3f}")
+      loss 0.000
     """
     checks.check_choice("pooling", pooling, ("all", "tensor"))
     checks.check_dtype("accumulator_dtype", accumulator_dtype)

@@ -134,7 +134,7 @@ def test_the_robust_method_in_an_open_first_epoch():
             lambda n, x: 0.5 * x,
             24,
             {"rate": 1.0, "multiplier_max": 1.0},
-            "about right, so it stays",
+            "not clearly short, so it stays",
         ),
     ],
 )
@@ -154,7 +154,7 @@ def noise(n, x):
         (lambda n: 9.0, 1, "The loss was 9 at the end of the epoch: a larger"),
         (lambda n: 9.0 - n // 12, 2, "at the end of the epoch, 1 lower than an epoch"),
         (lambda n: 9.0 + n // 12, 2, "the end of the epoch, 1 higher than an epoch"),
-        (lambda n: 9.0 + n // 12, 2, "did not help; the next trial waits 1."),
+        (lambda n: 9.0 + n // 12, 2, "did not help; the next waits for an epoch."),
     ],
 )
 def test_what_the_loss_said(value, epochs, said):
