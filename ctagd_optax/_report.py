@@ -60,7 +60,7 @@ class RobustRow(NamedTuple):
       loss: mean loss at the end of the epoch; 0 if no value was given.
       gain: by how much it fell since the epoch before.
       tried: 1 if the open epoch has a larger multiplier than the last.
-      wait: epochs until another one is tried.
+      wait: ends of epochs until another one may be tried.
       failures: how often that was taken back.
       left_out: samples left out because the gradient was not finite.
     """
@@ -368,8 +368,8 @@ def _loss_sentence(row: RobustRow) -> str:
     if row.tried:
         return f"{text}: a larger multiplier is tried."
     if row.wait:
-        epochs = "an epoch" if row.wait == 1 else f"{row.wait:g} epochs"
-        return f"{text}. A larger one did not help; the next waits for {epochs}."
+        epochs = f"{row.wait + 1:g} epochs"
+        return f"{text}. A larger one did not help; the next comes in {epochs}."
     return f"{text}."
 
 

@@ -54,7 +54,7 @@ class RobustInfo(NamedTuple):
       loss: mean of the values given, the last fifth of the epoch above all; 0 without.
       gain: by how much it fell since the epoch before.
       tried: 1 if the open epoch has a larger multiplier than the last.
-      wait: epochs until another one is tried.
+      wait: ends of epochs until another one may be tried.
       failures: how often that was taken back.
       left_out: samples left out of the epoch because the gradient's square was not
         finite.
@@ -98,7 +98,7 @@ class RobustEvidence(NamedTuple):
     steps: jax.Array  # the steps that have one
     agreement: jax.Array  # of updates with motion in all epochs; below 0 if turned
     settings: jax.Array  # the Settings in effect, an entry each
-    loss: Loss  # an entry each
+    late: Loss  # an entry each
 
 
 def robust_ct_agd(
@@ -213,9 +213,9 @@ def robust_method(
         )
         info = (zeros() for _ in RobustInfo._fields[1:])
         rest = zeros(), zeros(1), zeros(1, jnp.int32), zeros(1), settings()
-        loss = Loss(zeros(1), zeros(1))
+        late = Loss(zeros(1), zeros(1))
         info = RobustInfo(*info, left_out=zeros(dtype=jnp.int32))
-        return RobustEvidence(sums, *rest, loss), memory, info
+        return RobustEvidence(sums, *rest, late), memory, info
 
     def look(memory, gradients, params, updates):
         scale = jnp.where(memory.last_multiplier > 0, memory.last_multiplier, 1)
@@ -292,7 +292,7 @@ def robust_method(
             steps=accumulate(evidence.steps, counted.astype(jnp.int32), t),
             agreement=agreement,
             settings=settings(),
-            loss=follow(evidence.loss, value, own, t),
+            late=follow(evidence.late, value, own, t),
         )
 
     def remember(memory, step):
@@ -322,7 +322,7 @@ def robust_method(
         target, _, smallest, largest = settings()
         after = next_multiplier(multiplier, high, low, trend, first, target, rule)
         past = Trial(*(getattr(info, name) for name in Trial._fields))
-        after, trial = judge(past, evidence.loss, multiplier, after, rule)
+        after, trial = judge(past, evidence.late, multiplier, after, rule)
         usual = _mean_square(evidence)
         after = jnp.clip(after, smallest, largest)
         after = _cut(after, usual, rule.guard * info.gradient_square)

@@ -45,8 +45,8 @@ class MotionSums(NamedTuple):
 class Loss(NamedTuple):
     """Means over an epoch, in which the last fifth weighs most; 0 without a loss."""
 
-    value: jax.Array  # the loss
-    promise: jax.Array  # the descent that the backbone's own step promises
+    mean_loss: jax.Array
+    promised: jax.Array  # the descent that the backbone's own step promises
 
 
 class Trial(NamedTuple):
@@ -55,7 +55,7 @@ class Trial(NamedTuple):
     loss: jax.Array  # at the end of the epoch; 0 if it is not known
     gain: jax.Array  # by how much it fell in the epoch
     tried: jax.Array  # 1 if the next epoch has a larger multiplier than the last
-    wait: jax.Array  # epochs until another trial
+    wait: jax.Array  # ends of epochs without a trial
     failures: jax.Array  # trials that failed
 
 
@@ -129,7 +129,7 @@ def follow(loss: Loss, value: Any, promise: jax.Array, step: jax.Array) -> Loss:
             f"value must be one number, the loss of the batch; got shape {value.shape}"
         )
     now = Loss(jnp.reshape(value, (1,)), promise)
-    counted = jnp.isfinite(now.value) & jnp.isfinite(promise)
+    counted = jnp.isfinite(now.mean_loss) & jnp.isfinite(promise)
     weight = 9 / (step.astype(jnp.float32) + 9)  # of step t among those up to t: ~ t⁸
     weight = jnp.where(counted, weight, 0)
 
@@ -164,15 +164,15 @@ def judge(
     Returns:
       The multiplier, and what to keep.
     """
-    known = loss.value != 0
+    known = loss.mean_loss != 0
     compared = known & (past.loss != 0)
-    gain = jnp.where(compared, past.loss - loss.value, 0)
+    gain = jnp.where(compared, past.loss - loss.mean_loss, 0)
     fell = compared & (gain > 0) & (gain >= rule.share * past.gain)
     failed = compared & (past.tried > 0) & ~fell
     back = jnp.maximum(multiplier / rule.trial, jnp.minimum(multiplier, 1))
     back = jnp.minimum(after, back)
-    promise = rule.permission * multiplier * loss.promise
-    far = (loss.promise > 0) & (loss.value > promise)
+    promise = rule.permission * multiplier * loss.promised
+    far = (loss.promised > 0) & (loss.mean_loss > promise)
     grew = jnp.any(after > multiplier)
     shrank = jnp.any(after < rule.decay * multiplier * (1 - 1e-6))
     good = fell | (known & ~compared)
@@ -183,7 +183,7 @@ def judge(
     chosen = jnp.where(failed | (gain < 0), back, chosen)
     waits = jnp.where(failed, 2**past.failures, jnp.maximum(past.wait - 1, 0))
     return chosen, Trial(
-        loss=loss.value,
+        loss=loss.mean_loss,
         gain=gain,
         tried=(good & (free | grew)).astype(jnp.float32),
         wait=waits,

@@ -146,8 +146,11 @@ def test_chain_after_keeps_the_curvature_true():
 def test_chain_after_keeps_the_step_length_true():
     # The same motion, made by the backbone or by what follows, tells the same.
     steps = 3 * T
-    inside = ctagd_optax.robust_ct_agd(optax.chain(optax.sgd(0.02), *AFTER), T)
-    after = optax.chain(robust(), *AFTER)
+    wrap = functools.partial(
+        ctagd_optax.robust_ct_agd, steps_per_epoch=T, multiplier_max=20.0
+    )
+    inside = wrap(optax.chain(optax.sgd(2e-3), *AFTER))
+    after = optax.chain(wrap(optax.sgd(2e-3)), *AFTER)
     _, found = assert_trains(inside, steps)
     _, state = assert_trains(after, steps)
     high = [optax.tree.get(s, "step_high") for s in (found, state)]

@@ -154,7 +154,7 @@ def noise(n, x):
         (lambda n: 9.0, 1, "The loss was 9 at the end of the epoch: a larger"),
         (lambda n: 9.0 - n // 12, 2, "at the end of the epoch, 1 lower than an epoch"),
         (lambda n: 9.0 + n // 12, 2, "the end of the epoch, 1 higher than an epoch"),
-        (lambda n: 9.0 + n // 12, 2, "did not help; the next waits for an epoch."),
+        (lambda n: 9.0 + n // 12, 2, "did not help; the next comes in 2 epochs."),
     ],
 )
 def test_what_the_loss_said(value, epochs, said):

@@ -196,7 +196,7 @@ def test_what_the_loss_says():
 def test_a_trial_that_fails_is_taken_back_and_waits():
     past = Trial(*(jnp.asarray([x], jnp.float32) for x in (4.1, 0.1, 0.0, 0.0, 0.0)))
     multiplier, seen, loss, tried = 1.0, [], 4.1, False
-    for _ in range(12):
+    for _ in range(20):
         loss -= 0.01 if multiplier > 1 and tried else 0.1  # trials make it slower
         figures = (jnp.asarray([x], jnp.float32) for x in (loss, 1e-3))
         m = jnp.asarray([multiplier], jnp.float32)
@@ -205,7 +205,7 @@ def test_a_trial_that_fails_is_taken_back_and_waits():
         multiplier = float(chosen[0])
         seen.append(round(multiplier))
     trials = [n for n, m in enumerate(seen) if m == 3]
-    assert np.diff(trials).tolist() == [2, 3, 5]  # then it waits for 1, 2, 4 epochs
+    assert np.diff(trials).tolist() == [3, 4, 6]  # 1, 2 and 4 ends without one
     assert set(seen) == {1, 3}
 
 
@@ -225,8 +225,8 @@ def test_the_last_fifth_of_an_epoch_weighs_most():
         value = 1.0 if t >= 80 else 0.0
         value = jnp.nan if t % 7 == 3 else value
         loss = follow(loss, value, one, jnp.asarray(t))
-    assert 0.8 < loss.value[0] < 0.9
-    assert loss.promise[0] == pytest.approx(1.0)
+    assert 0.8 < loss.mean_loss[0] < 0.9
+    assert loss.promised[0] == pytest.approx(1.0)
     unknown = follow(Loss(0 * one, 0 * one), None, one, jnp.asarray(0))
     assert unknown == Loss(0 * one, 0 * one)
     with pytest.raises(ValueError, match=r"value must be one number.* shape \(2,\)"):
