@@ -247,7 +247,8 @@ def robust_method(
         squares = seen.params_square, seen.square
         norms = (jnp.sum(jnp.where(moved, x, 0), keepdims=True) for x in squares)
         longest = jnp.sqrt(ratio(*norms))
-        longest = jnp.maximum(rule.stride * longest, 1)
+        longest = rule.stride * longest
+        longest = jnp.where(longest >= 1, longest, 1)  # also if it is not a number
         return 1 / jnp.where(jnp.any(moved), jnp.minimum(m, longest), m)
 
     def observe(evidence, memory, step, *, value=None, **extra_args):

@@ -136,13 +136,14 @@ def make_program(setting: Setting):
                     jnp.sum(jnp.sin(p * a) + p * g) for p, a, g in tensors
                 ).astype(jnp.float32)
 
-            grads = jax.grad(loss)(params)
+            value, grads = jax.value_and_grad(loss)(params)
             end = closing | (state.epoch_step >= case.steps_per_epoch - 1)
             updates, state = opt.update(
                 grads,
                 state,
                 params,
                 epoch_end=end,
+                value=value,
                 grad_fn=jax.grad(loss),
                 obj_fn=loss,
             )

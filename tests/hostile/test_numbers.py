@@ -54,6 +54,17 @@ def test_a_small_divisor_does_not_take_an_update_out_of_range():
     np.testing.assert_allclose(state.multiplier, [1, 10], rtol=1e-6)
 
 
+def test_lengths_whose_squares_are_infinite_leave_a_multiplier():
+    opt = ctagd_optax.robust_ct_agd(optax.sgd(1.0), 8)
+    params = {"w": jnp.full(3, 1e25), "b": jnp.full(2, 1e25)}
+    state, update = opt.init(params), jax.jit(opt.update)
+    grads = jax.tree.map(lambda p: jnp.full_like(p, 1e24), params)
+    for _ in range(12):
+        updates, state = update(grads, state, params, value=1.0)
+        np.testing.assert_array_equal(state.multiplier, 1)
+        params = optax.apply_updates(params, updates)
+
+
 def test_a_multiplier_of_all_does_not_take_an_update_out_of_range():
     opt = ctagd_optax.robust_ct_agd(optax.sgd(1.0), 8)
     params = {"half": jnp.ones(3, jnp.float16), "single": jnp.ones(3, jnp.float32)}
