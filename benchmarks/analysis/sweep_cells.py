@@ -68,6 +68,10 @@ def accuracy(one: dict[str, Any], what: str) -> float | None:
     return None if None in ends else statistics.fmean(ends)
 
 
+def _three_digits(number: float) -> str:
+    return f"{float(f'{number:.3g}'):g}"  # 1000, not 1e+03
+
+
 def rows(found: dict[str, Any]) -> list[dict[str, str]]:
     """The rows of the table of a sweep: epochs to the target, and final accuracies."""
 
@@ -95,7 +99,7 @@ def rows(found: dict[str, Any]) -> list[dict[str, str]]:
             },
             "bare at the end, %": end(one, "backbone"),
             "wrapped at the end, %": end(one, "method"),
-            "multiplier": f"{one['largest_multiplier']:.3g}",
+            "multiplier": _three_digits(one["largest_multiplier"]),
         }
         for one in found["cells"]
     ]

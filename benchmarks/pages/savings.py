@@ -188,15 +188,15 @@ def _span(counts: Iterable[int]) -> str:
 
 
 def rate(arm: str) -> str:
-    """The learning rate of an arm, the same on all workloads.
+    """The learning rate of an arm, the same on all workloads that have it.
 
     Raises:
       ValueError: it is not the same.
     """
-    found = {
-        files.comparison(name)["arms"][arm]["options"]["learning_rate"]
-        for name in files.compared()
-    }
+    compared = [files.comparison(name)["arms"] for name in files.compared()]
+    found = {x[arm]["options"]["learning_rate"] for x in compared if arm in x}
+    if not found:
+        raise KeyError(arm)
     if len(found) > 1:
         raise ValueError(f"the learning rate of {arm} must be one, it is {found}")
     return f"{found.pop():g}"
