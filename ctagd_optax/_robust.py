@@ -132,12 +132,12 @@ def robust_ct_agd(
     epoch, from :math:`m` to :math:`\min(1, m)`. Unusually large gradients cut it, and
     it makes no step longer than a tenth of the parameters' norm.
 
-    Call ``update(gradients, state, params, value=loss)``. With the loss, a larger
-    :math:`m` is tried where curvature is blind and even the longest step promises less
-    than a tenth of the loss; it is taken back if the loss then falls by less than half
-    as much as before. Without ``value`` nothing is tried. ``params`` is needed, and
-    ``epoch_end`` is that of :func:`ct_agd`. The motion is read from ``params``, so what
-    follows in a chain may change the updates. State: two vectors, as Adam's.
+    ``update(gradients, state, params)`` needs ``params``; ``epoch_end`` is that of
+    :func:`ct_agd`. The motion is read from ``params``, so what follows in a chain may
+    change the updates. If you also pass ``value=loss``, a larger :math:`m` is tried
+    where curvature is blind and even the longest step promises less than a tenth of the
+    loss; it is taken back if the loss then falls by less than half as much as before.
+    State: two vectors, as Adam's.
 
     Args:
       backbone: the optimizer, with its learning rate.

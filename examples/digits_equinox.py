@@ -22,15 +22,14 @@ OPTIMIZER = ctagd_optax.robust_ct_agd(optax.adamw(3e-4), steps_per_epoch=STEPS)
 def train_step(model: eqx.nn.MLP, state: optax.OptState, x: jax.Array, y: jax.Array):
     """One step: model, state, and what the learning rate was multiplied by."""
 
-    @eqx.filter_value_and_grad
-    def loss(model):
+    @eqx.filter_grad
+    def gradients(model):
         logits = jax.vmap(model)(x)
         return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
 
     # The optimizer needs the parameters: the arrays of the model, not its functions.
     params = eqx.filter(model, eqx.is_inexact_array)
-    value, grads = loss(model)
-    updates, state = OPTIMIZER.update(grads, state, params, value=value)
+    updates, state = OPTIMIZER.update(gradients(model), state, params)
     multiplier = ctagd_optax.learning_rate_multiplier(state)[0]
     return eqx.apply_updates(model, updates), state, multiplier
 

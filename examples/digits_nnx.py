@@ -35,8 +35,7 @@ def train_step(model: Network, optimizer: nnx.Optimizer, x: jax.Array, y: jax.Ar
     def loss(model):
         return optax.softmax_cross_entropy_with_integer_labels(model(x), y).mean()
 
-    value, grads = nnx.value_and_grad(loss)(model)
-    optimizer.update(model, grads, value=value)
+    optimizer.update(model, nnx.grad(loss)(model))
     return ctagd_optax.learning_rate_multiplier(optimizer)[0]
 
 

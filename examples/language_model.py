@@ -61,7 +61,7 @@ def train_step(model: Transformer, optimizer: nnx.Optimizer, rows: jax.Array):
         return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
     value, grads = nnx.value_and_grad(loss)(model)
-    optimizer.update(model, grads, value=value)
+    optimizer.update(model, grads)
     return value, ctagd_optax.learning_rate_multiplier(optimizer)[0]
 
 

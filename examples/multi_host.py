@@ -46,8 +46,7 @@ def train_step(params: dict, state: optax.OptState, x: jax.Array, y: jax.Array):
         losses = optax.softmax_cross_entropy_with_integer_labels(logits(params, x), y)
         return losses.mean()
 
-    value, grads = jax.value_and_grad(loss)(params)
-    updates, state = OPTIMIZER.update(grads, state, params, value=value)
+    updates, state = OPTIMIZER.update(jax.grad(loss)(params), state, params)
     multiplier = ctagd_optax.learning_rate_multiplier(state)[0]
     return optax.apply_updates(params, updates), state, multiplier
 

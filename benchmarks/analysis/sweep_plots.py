@@ -86,7 +86,7 @@ def _label_sweep(
     if what == "method":
         at = min(at + 1, len(epochs) - 1)
         if at < 2:  # at the left edge is no room
-            offset, align = (-4, -18), "left"
+            offset, align = (-16, -34), "left"
     place = points[:, at]
     if what == "control":  # where it fails at high learning rates
         at = int(np.flatnonzero(reached).max(initial=0))
