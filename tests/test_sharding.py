@@ -50,7 +50,8 @@ def literal(**options):
 
 
 def robust():
-    return ctagd_optax.robust_ct_agd(optax.sgd(0.001, momentum=0.5), 4)
+    backbone = optax.sgd(0.001, momentum=0.5)
+    return ctagd_optax.robust_ct_agd(backbone, 4, multiplier_max=20.0)
 
 
 @pytest.mark.parametrize(

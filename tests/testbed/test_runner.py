@@ -141,8 +141,8 @@ def test_the_robust_method_is_the_librarys_and_its_multiplier_is_read(name, back
 
     def step(carry, t):
         theta, state, bare = carry
-        grad = jax.grad(landscape.train_loss)(theta, t)
-        updates, state = optimizer.update(grad, state, theta)
+        value, grad = jax.value_and_grad(landscape.train_loss)(theta, t)
+        updates, state = optimizer.update(grad, state, theta, value=value)
         plain, bare = backbone.update(grad, bare, theta)
         theta = optax.apply_updates(theta, updates)
         return (theta, state, bare), (theta, updates / plain)

@@ -35,7 +35,7 @@ def test_traffic_is_what_xla_counts(monkeypatch):
         ("sgd", 6),
         ("adam", 10),
         ("ct_agd(sgd)", 6 + 19),
-        ("robust_ct_agd(sgd)", 6 + 11),
+        ("robust_ct_agd(sgd)", 6 + 12),
     ):
         found = [row for row in rows if row["optimizer"] == name]
         assert [row["vectors, a step"] for row in found] == [step] * 3
