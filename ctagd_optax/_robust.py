@@ -242,12 +242,11 @@ def robust_method(
         usual = jnp.where(first, _mean_square(evidence), usual)
         size = jnp.sum(stack(sizes), keepdims=True)
         m = _cut(jnp.where(first, early, later), size, rule.guard * usual)
-        # As the last step was: with this m, longer by what is allowed.
+        # A step like the last, with this m, is no longer than allowed.
         moved = (seen.square != 0) & (state.memory.streak >= 1)
         squares = seen.params_square, seen.square
         norms = (jnp.sum(jnp.where(moved, x, 0), keepdims=True) for x in squares)
-        longest = jnp.sqrt(ratio(*norms))
-        longest = rule.stride * longest
+        longest = rule.stride * jnp.sqrt(ratio(*norms))
         longest = jnp.where(longest >= 1, longest, 1)  # also if it is not a number
         return 1 / jnp.where(jnp.any(moved), jnp.minimum(m, longest), m)
 

@@ -159,9 +159,7 @@ def test_growth_after_the_first_is_limited():
     ("pooling", "values"),
     [
         pytest.param("all", [2.0 * 0.98**n for n in range(8 * T)], id="falls"),
-        pytest.param("tensor", [2.0 - 0.98**n for n in range(8 * T)], id="rises"),
         pytest.param("tensor", [2.0 + np.cos(n / 9) for n in range(8 * T)], id="both"),
-        pytest.param("all", [2.0 * 0.9 ** (n // T) for n in range(8 * T)], id="slower"),
     ],
 )
 def test_every_step_with_a_loss_is_the_references(values, pooling):
