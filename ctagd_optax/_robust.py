@@ -23,7 +23,9 @@ from ctagd_optax._rule import (
     next_multiplier,
     step_length,
 )
-from ctagd_optax._trees import accumulate, accumulators, ratio, stack
+from ctagd_optax._sums import accumulate
+from ctagd_optax._trees import ratio, stack
+from ctagd_optax._trees import zeros as zeros_like
 from ctagd_optax._wrapper import Method, curvature_tuned
 
 
@@ -206,7 +208,7 @@ def robust_method(
         sums = MotionSums(*(zeros(size) for _ in MotionSums._fields))
         memory = RobustMemory(
             jax.tree.map(jnp.zeros_like, params),
-            accumulators(params, accumulator_dtype),
+            zeros_like(params, accumulator_dtype),
             *(zeros() for _ in range(4)),
             last_schedules=zeros(2),
             streak=zeros(dtype=jnp.int32),

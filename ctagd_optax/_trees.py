@@ -13,7 +13,8 @@ import optax
 from jax.typing import ArrayLike, DTypeLike
 
 _ONE_STAGE = 4096  # entries
-_ODD = 2654435769, 3266489917, 668265263, 374761393  # multipliers that mix bits
+GOLDEN = 2654435769  # 2³² by the golden ratio
+_ODD = GOLDEN, 3266489917, 668265263, 374761393  # multipliers that mix bits
 _GROUP = 32  # XLA makes one kernel of a sum up to this length
 
 
@@ -186,8 +187,8 @@ def _limit(dtype: DTypeLike) -> float:
     return math.inf if most > 1e38 else most * (1 - float(finfo.eps))
 
 
-def accumulators(params: optax.Params, dtype: DTypeLike | None) -> Any:
-    """Zeros like the parameters, in the dtype that sums are kept in."""
+def zeros(params: optax.Params, dtype: DTypeLike | None) -> Any:
+    """Zeros like the parameters; None is their dtype, but at least float32."""
     return jax.tree.map(
         lambda p: jnp.zeros_like(p, dtype=wide(p.dtype) if dtype is None else dtype),
         params,
@@ -197,31 +198,6 @@ def accumulators(params: optax.Params, dtype: DTypeLike | None) -> Any:
 def counters(params: optax.Params, dtype: DTypeLike = jnp.int32) -> jax.Array:
     """A zero for each tensor."""
     return jnp.zeros((len(jax.tree.leaves(params)),), dtype)
-
-
-def accumulate(total: jax.Array, term: jax.Array, t: jax.Array) -> jax.Array:
-    """Adds the term of step t to a running sum, which starts anew at step 0."""
-    dtype = max(term.dtype, total.dtype, key=lambda dtype: dtype.itemsize)
-    before = choose(t == 0, 0, total).astype(dtype)
-    after = before + term.astype(dtype)
-    if total.dtype == jnp.bfloat16:
-        return _dither(after, t)
-    return after.astype(total.dtype)
-
-
-def _dither(x: jax.Array, t: jax.Array) -> jax.Array:
-    """Rounds to bfloat16, up or down so that errors of many steps cancel.
-
-    A sum that is rounded to the nearest stalls once terms are below its last digit.
-    Here a number that is a share f of the way to the next is rounded up in a share f of
-    the steps: where a threshold, which goes round by the golden ratio, is below f.
-    """
-    x = x.astype(jnp.float32)
-    bits = jax.lax.bitcast_convert_type(x, jnp.uint32)
-    threshold = places(x) + t.astype(jnp.uint32) * jnp.uint32(_ODD[0])
-    bits = (bits + (threshold >> 16)) & jnp.uint32(0xFFFF0000)
-    rounded = jax.lax.bitcast_convert_type(bits, jnp.float32)
-    return jnp.where(jnp.isfinite(x), rounded, x).astype(jnp.bfloat16)
 
 
 def places(x: jax.Array) -> jax.Array:

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike, DTypeLike
 
+from ctagd_optax._sums import accumulate
 from ctagd_optax._trees import (
-    accumulate,
     choose,
     entries,
     map_with_index,
@@ -78,7 +78,7 @@ def check_estimator(estimator: Any) -> None:
 
 def accumulate_products(totals: Any, a: Any, b: Any, t: jax.Array) -> Any:
     """Adds the products of two trees to a tree of running sums."""
-    return jax.tree.map(lambda s, x, y: accumulate(s, x * y, t), totals, a, b)
+    return accumulate(totals, jax.tree.map(jnp.multiply, a, b), t)
 
 
 def differences(end: Any, begin: Any, where: Sequence[jax.Array]) -> Any:

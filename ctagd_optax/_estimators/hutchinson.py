@@ -14,9 +14,8 @@ from ctagd_optax._estimators.base import (
     random_signs,
     square_root,
 )
+from ctagd_optax._sums import accumulate, accumulators, values
 from ctagd_optax._trees import (
-    accumulate,
-    accumulators,
     all_finite,
     counters,
     entries,
@@ -136,19 +135,19 @@ def hutchinson(every: ArrayLike = 1, seed: ArrayLike = 0) -> CurvatureEstimator:
             mean = jnp.where(t == 0, 0, mean).astype(dtype)
             return jnp.where(valid[i], x.astype(dtype) - mean, 0)
 
-        deviations = map_with_index(deviation, products, evidence.product_mean)
+        means = values(evidence.product_mean)
+        deviations = map_with_index(deviation, products, means)
 
-        def move(i, mean, d):
-            return accumulate(mean, shares[i].astype(d.dtype) * d, t)
+        def move(i, d):
+            return shares[i].astype(d.dtype) * d
 
-        def spread(i, total, d):
-            return accumulate(total, (1 - shares[i]).astype(d.dtype) * d**2, t)
+        def spread(i, d):
+            return (1 - shares[i]).astype(d.dtype) * d**2
 
+        moves, spreads = (map_with_index(f, deviations) for f in (move, spread))
         return HutchinsonEvidence(
-            product_mean=map_with_index(move, evidence.product_mean, deviations),
-            product_deviation=map_with_index(
-                spread, evidence.product_deviation, deviations
-            ),
+            product_mean=accumulate(evidence.product_mean, moves, t),
+            product_deviation=accumulate(evidence.product_deviation, spreads, t),
             sample_count=count,
         )
 
@@ -158,24 +157,21 @@ def hutchinson(every: ArrayLike = 1, seed: ArrayLike = 0) -> CurvatureEstimator:
 
     def estimate(evidence, eps):
         del eps
+        mean, total = map(values, evidence[:2])
         count = evidence.sample_count
 
         def standard_error(i, total):
-            dtype = wide(total.dtype)
-            samples = count[i].astype(dtype)
+            samples = count[i].astype(total.dtype)
             pairs = jnp.maximum(samples * (samples - 1), 1)
-            root = square_root(total.astype(dtype) / pairs)
+            root = square_root(total / pairs)
             return jnp.where(count[i] > 1, root, jnp.inf)
 
+        counts = fill(count, mean)
         return CurvatureEstimate(
-            value=jax.tree.map(
-                lambda mean: mean.astype(wide(mean.dtype)), evidence.product_mean
-            ),
-            observed=jax.tree.map(
-                lambda samples: samples > 0, fill(count, evidence.product_mean)
-            ),
-            standard_error=map_with_index(standard_error, evidence.product_deviation),
-            count=fill(count, evidence.product_mean),
+            value=mean,
+            observed=jax.tree.map(lambda samples: samples > 0, counts),
+            standard_error=map_with_index(standard_error, total),
+            count=counts,
         )
 
     return CurvatureEstimator(init, observe, remember, estimate)

@@ -16,14 +16,12 @@ from ctagd_optax._estimators.base import (
     random_signs,
     square_root,
 )
+from ctagd_optax._sums import accumulate, accumulators, values
 from ctagd_optax._trees import (
-    accumulate,
-    accumulators,
     all_finite,
     counters,
     map_with_index,
     stack,
-    wide,
 )
 
 
@@ -185,24 +183,22 @@ def same_batch(every: ArrayLike = 1, seed: ArrayLike = 0) -> CurvatureEstimator:
     def estimate(evidence, eps):
         del eps
         *sums, count = evidence
+        sums = list(map(values, sums))
 
         def value(xx, xg, *_):
-            dtype = wide(xx.dtype)
-            return xg.astype(dtype) / jnp.where(xx > 0, xx.astype(dtype), 1)
+            return xg / jnp.where(xx > 0, xx, 1)
 
         def standard_error(i, xx, xg, gg):
-            dtype = wide(xx.dtype)
             known = (xx > 0) & (count[i] > 1)
-            spread = gg.astype(dtype) / jnp.where(xx > 0, xx.astype(dtype), 1)
-            spread -= value(xx, xg) ** 2
-            freedom = jnp.maximum(count[i] - 1, 1).astype(dtype)
+            spread = gg / jnp.where(xx > 0, xx, 1) - value(xx, xg) ** 2
+            freedom = jnp.maximum(count[i] - 1, 1).astype(xx.dtype)
             return jnp.where(known, square_root(spread / freedom), jnp.inf)
 
         return CurvatureEstimate(
             value=jax.tree.map(value, *sums),
-            observed=jax.tree.map(lambda xx: xx > 0, evidence.displacement_square),
+            observed=jax.tree.map(lambda xx: xx > 0, sums[0]),
             standard_error=map_with_index(standard_error, *sums),
-            count=fill(count, evidence.displacement_square),
+            count=fill(count, sums[0]),
         )
 
     return CurvatureEstimator(init, observe, remember, estimate)

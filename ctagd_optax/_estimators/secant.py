@@ -14,9 +14,8 @@ from ctagd_optax._estimators.base import (
     finite_only,
     sample_key,
 )
+from ctagd_optax._sums import accumulate, accumulators, values
 from ctagd_optax._trees import (
-    accumulate,
-    accumulators,
     choose,
     map_with_index,
     spread_like,
@@ -138,7 +137,7 @@ def secant(
         factor = t if weighting == "linear" else jnp.ones_like(t)
         finite = step.finite()
 
-        def observe_tensor(i, g, g_before, dx, numerator, denominator):
+        def sample(i, g, g_before, dx):
             dtype = wide(g_before.dtype)
             dx = dx.astype(dtype)
             # What the step before left out is NaN.
@@ -153,22 +152,21 @@ def secant(
                 noise = jnp.asarray(noise_std, dtype) * quotient_noise(seed, step, i, h)
                 h += choose(mask, noise, 0)
             weight = factor.astype(dtype)
-            return SecantEvidence(
-                quotient_sum=accumulate(numerator, weight * h, t),
-                mask_sum=accumulate(denominator, weight * mask.astype(dtype), t),
-            )
+            return SecantEvidence(weight * h, weight * mask.astype(dtype))
 
-        tensors = map_with_index(
-            observe_tensor,
+        samples = map_with_index(
+            sample,
             step.gradients,
             memory.previous_gradients,
             displacement(memory, step),
-            *evidence,
         )
-        return jax.tree.transpose(
+        terms = jax.tree.transpose(
             jax.tree.structure(step.gradients),
             jax.tree.structure(SecantEvidence(0, 0)),
-            tensors,
+            samples,
+        )
+        return SecantEvidence(
+            *(accumulate(s, x, t) for s, x in zip(evidence, terms, strict=True))
         )
 
     def remember(memory, step):
@@ -185,14 +183,15 @@ def secant(
         )
 
     def estimate(evidence, eps):
+        numerators, denominators = map(values, evidence)
+
         def value(numerator, denominator):
-            dtype = wide(numerator.dtype)
-            total = denominator.astype(dtype) + jnp.asarray(eps, dtype)
-            return numerator.astype(dtype) / choose(denominator > 0, total, 1)
+            total = denominator + jnp.asarray(eps, numerator.dtype)
+            return numerator / choose(denominator > 0, total, 1)
 
         return CurvatureEstimate(
-            value=jax.tree.map(value, evidence.quotient_sum, evidence.mask_sum),
-            observed=jax.tree.map(lambda d: d > 0, evidence.mask_sum),
+            value=jax.tree.map(value, numerators, denominators),
+            observed=jax.tree.map(lambda d: d > 0, denominators),
         )
 
     return CurvatureEstimator(

@@ -8,7 +8,6 @@ import pytest
 
 import ctagd_optax
 from ctagd_optax._annealing import get_annealing
-from ctagd_optax._trees import accumulate
 from tests import problems, reference
 
 pytestmark = pytest.mark.usefixtures("default_jax")
@@ -169,18 +168,23 @@ def test_a_tiny_divisor_is_not_annealed_to_zero():
 
 @pytest.mark.parametrize("weighting", ["linear", "uniform"])
 def test_sums_of_16_bits_in_a_long_epoch(weighting):
-    """Against the reference in float64; a sum that stalls is off by half and more."""
-    length, size = 3000, 200
+    """Against the reference in float64, where samples scatter more than their mean.
+
+    A sum that stalls is off by half and more, one rounded well to 16 bits by 4 %.
+    """
+    length, size, eps = 3000, 200, 0.5
     rng = np.random.default_rng(0)
     curvature = rng.uniform(1.0, 8.0, size)
-    thetas = 1 + 0.2 * rng.standard_normal((length, size)).astype(np.float32)
-    noise = 0.2 * rng.standard_normal((length, size))
-    gradients = (curvature * thetas + noise).astype(np.float32)
+    thetas = 1 + rng.standard_normal((length, size)).astype(np.float32)
+    noise = rng.standard_normal((length, size))
+    gradients = (curvature * (thetas + noise)).astype(np.float32)
+    estimator = ctagd_optax.secant(weighting=weighting)
     opt = ctagd_optax.ct_agd(
         optax.sgd(0.0),
         length,
+        eps=eps,
         correction_rate=1.0,
-        estimator=ctagd_optax.secant(weighting=weighting),
+        estimator=estimator,
         accumulator_dtype=jnp.bfloat16,
     )
 
@@ -199,35 +203,15 @@ def test_sums_of_16_bits_in_a_long_epoch(weighting):
         gradients,
         lambda theta, g: 0.0,
         length,
+        eps=eps,
         correction_rate=1.0,
         weighting=weighting,
     )
-    sums = state.evidence.curvature
-    assert sums.quotient_sum.dtype == jnp.bfloat16
-    found = np.asarray(sums.quotient_sum, float) / np.asarray(sums.mask_sum, float)
-    assert np.median(np.abs(found / epoch["raw"] - 1)) < 0.02
+    found = np.asarray(estimator.estimate(state.evidence.curvature, eps).value)
+    np.testing.assert_allclose(found, epoch["raw"], rtol=0.02)
     average = np.asarray(correction) * np.clip(found, 0.1, 10)
-    expected = updates[-1] * epoch["curvature"]
-    distance = np.linalg.norm(average - expected) / np.linalg.norm(expected)
-    assert distance < 0.02
-    np.testing.assert_allclose(state.gamma, gammas[-1], rtol=0.05)
-
-
-def test_rounding_of_sums_cancels():
-    # Each term is a third of the sum's last digit, up to 2,048.
-    @jax.jit
-    def run(total):
-        def step(total, t):
-            return accumulate(total, jnp.full((50,), -2.5), t), None
-
-        return jax.lax.scan(step, total, jnp.arange(600))[0]
-
-    found = run(jnp.zeros(50, jnp.bfloat16))
-    np.testing.assert_allclose(np.asarray(found, float), -1500, rtol=0.02)
-    for value in (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0):
-        term = jnp.full((50,), value, jnp.float32)
-        kept = accumulate(jnp.zeros(50, jnp.bfloat16), term, jnp.asarray(1))
-        np.testing.assert_array_equal(np.asarray(kept, float), value)
+    np.testing.assert_allclose(average, updates[-1] * epoch["curvature"], rtol=0.02)
+    np.testing.assert_allclose(state.gamma, gammas[-1], rtol=0.005)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float8_e5m2", "int16"])
