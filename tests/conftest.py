@@ -1,6 +1,9 @@
 """Every test runs with JAX at its strictest, on eight CPU devices."""
 
+import contextlib
 import os
+import signal
+import subprocess
 
 from tests import xla
 
@@ -19,6 +22,12 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("repeatable")
+
+
+# A shell has what it starts in the background ignore Ctrl-C, and so would that what it
+# starts, of which some tests interrupt a run.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -60,6 +69,25 @@ def remember_compiled(compiled):
     for name, value in before.items():
         jax.config.update(name, value)
     compilation_cache.reset_cache()
+
+
+@pytest.fixture
+def start():
+    """Starts a process in a session of its own; all of it ends with the test."""
+    with contextlib.ExitStack() as stack:
+
+        def start(command, **options):
+            run = subprocess.Popen(command, start_new_session=True, **options)
+            stack.enter_context(run)
+            stack.callback(_kill_group, run.pid)
+            return run
+
+        yield start
+
+
+def _kill_group(group):
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
 
 
 @pytest.fixture

@@ -88,15 +88,10 @@ def wait_until_gone(group):
         time.sleep(0.05)
 
 
-def test_a_killed_comparison_gives_the_same_results(whole, tmp_path):
+def test_a_killed_comparison_gives_the_same_results(whole, tmp_path, start):
     expected, _ = whole
-    run = subprocess.Popen(
-        command(tmp_path),
-        cwd=ROOT,
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    silence = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    run = start(command(tmp_path), cwd=ROOT, **silence)
     while not list(tmp_path.glob("runs/*/*/summary.json")):
         assert run.poll() is None
         time.sleep(0.05)
@@ -113,12 +108,10 @@ def test_a_killed_comparison_gives_the_same_results(whole, tmp_path):
     ).read_text()
 
 
-def test_ctrl_c_stops_all_runs_and_the_same_command_goes_on(tmp_path):
+def test_ctrl_c_stops_all_runs_and_the_same_command_goes_on(tmp_path, start):
     arguments = command(tmp_path)
     arguments[arguments.index("--epochs") + 1] = "4000"
-    run = subprocess.Popen(
-        arguments, cwd=ROOT, start_new_session=True, stderr=subprocess.PIPE, text=True
-    )
+    run = start(arguments, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     while len(list(tmp_path.glob("runs/*/*/metrics.jsonl"))) < 2:
         assert run.poll() is None
         time.sleep(0.05)

@@ -253,7 +253,7 @@ def test_checkpoints_go_from_eight_devices_to_four_to_one_and_back(
     np.testing.assert_allclose(losses, wanted, rtol=1e-3)
 
 
-def two_processes(out, compiled, *arguments, die_at=-1):
+def two_processes(start, out, compiled, *arguments, die_at=-1):
     """Starts a run of two processes with two devices each."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
@@ -262,7 +262,7 @@ def two_processes(out, compiled, *arguments, die_at=-1):
     command += ["--optimizer", CT_SGD, "--out", str(out), "--processes", "2"]
     command += ["--coordinator", f"localhost:{port}", "--shard", *arguments]
     return [
-        subprocess.Popen(
+        start(
             [*command, "--process", str(n)],
             cwd=ROOT,
             env=environment(compiled, devices=2),
@@ -274,9 +274,9 @@ def two_processes(out, compiled, *arguments, die_at=-1):
     ]
 
 
-def test_two_processes_train_as_one_does(sharded_run, tmp_path, compiled):
+def test_two_processes_train_as_one_does(sharded_run, tmp_path, compiled, start):
     _, expected = sharded_run
-    runs = two_processes(tmp_path, compiled)
+    runs = two_processes(start, tmp_path, compiled)
     outputs = [run.communicate(timeout=300) for run in runs]
     assert [run.returncode for run in runs] == [0, 0], outputs
     assert "epoch 3/3" in outputs[0][0]
@@ -287,13 +287,13 @@ def test_two_processes_train_as_one_does(sharded_run, tmp_path, compiled):
     assert_same_end(final_state(tmp_path, devices=1, shard=True), expected)
 
 
-def test_two_processes_that_are_killed_go_on(sharded_run, tmp_path, compiled):
+def test_two_processes_that_are_killed_go_on(sharded_run, tmp_path, compiled, start):
     _, expected = sharded_run
     often = "--checkpoint-every", "2"
-    for run in two_processes(tmp_path, compiled, *often, die_at=11):
+    for run in two_processes(start, tmp_path, compiled, *often, die_at=11):
         run.communicate(timeout=300)
         assert run.returncode != 0
-    runs = two_processes(tmp_path, compiled, *often, "--resume")
+    runs = two_processes(start, tmp_path, compiled, *often, "--resume")
     outputs = [run.communicate(timeout=300) for run in runs]
     assert [run.returncode for run in runs] == [0, 0], outputs
     assert_same_end(final_state(tmp_path, devices=1, shard=True), expected)
@@ -304,8 +304,8 @@ def test_two_processes_that_are_killed_go_on(sharded_run, tmp_path, compiled):
     ]
 
 
-def test_two_processes_stop_at_the_same_step(tmp_path, compiled):
-    runs = two_processes(tmp_path, compiled, "--epochs", "100000", "--keep", "1")
+def test_two_processes_stop_at_the_same_step(tmp_path, compiled, start):
+    runs = two_processes(start, tmp_path, compiled, "--epochs", "100000", "--keep", "1")
     while len(read_metrics(tmp_path / "metrics.jsonl")) < 2:
         assert all(run.poll() is None for run in runs)
         time.sleep(0.05)
