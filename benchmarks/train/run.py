@@ -152,13 +152,14 @@ class Run:
         self, state: TrainState, batch_stats: nnx.State, part: str | None = None
     ) -> tuple[float, float]:
         """Mean loss and accuracy on a part of the data, by default the run's."""
-        total = None
+        sums = np.zeros(3, np.float32)
         for batch in self.pipeline.evaluation(part or self.config.part, self.rows):
-            sums = self._evaluate(
-                state, batch_stats, devices.put_batch(self.mesh, batch), self.constants
-            )
-            total = sums if total is None else total + sums
-        loss, accuracy, weight = np.asarray(total, np.float64)
+            batch = devices.put_batch(self.mesh, batch)
+            # Programs of several processes that wait for each other are few at a time:
+            # JAX runs a limited number, and each process could start other ones first.
+            jax.block_until_ready(sums)
+            sums = self._evaluate(sums, state, batch_stats, batch, self.constants)
+        loss, accuracy, weight = np.asarray(sums, np.float64)
         return loss / weight, accuracy / weight
 
     def refreshed(self, state: TrainState) -> TrainState:
@@ -171,15 +172,11 @@ class Run:
         if not self.refresh_batches:
             return state
         start = int(state.step) - self.steps_per_epoch
-        mean = None
+        mean = state.batch_stats
         for n in range(self.refresh_batches):
             batch = self.train_batch(start + n)
-            found = self._statistics(state, batch, self.constants)
-            mean = (
-                found
-                if mean is None
-                else jax.tree.map(lambda m, x, n=n: m + (x - m) / (n + 1), mean, found)
-            )
+            jax.block_until_ready(mean)  # as in evaluate
+            mean = self._statistics(mean, n, state, batch, self.constants)
         return state._replace(batch_stats=mean)
 
     def measure(self, state: TrainState) -> dict[str, Any]:

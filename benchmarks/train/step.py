@@ -45,14 +45,16 @@ class Functions(NamedTuple):
     Attributes:
       init: a training state from a seed.
       step: state, batch, constants → state and the loss.
-      evaluate: state, statistics, batch, constants → sums of loss, accuracy and weight.
-      statistics: state, batch, constants → BatchNorm statistics of the batch.
+      evaluate: sums of loss, accuracy and weight, state, statistics, batch, constants →
+        the sums with the batch's.
+      statistics: mean, n, state, batch, constants → mean of the BatchNorm statistics of
+        n batches and of this one.
     """
 
     init: Callable[[int], TrainState]
     step: Callable[[TrainState, Batch, Batch], tuple[TrainState, jax.Array]]
-    evaluate: Callable[[TrainState, nnx.State, Batch, Batch], jax.Array]
-    statistics: Callable[[TrainState, Batch, Batch], nnx.State]
+    evaluate: Callable[[jax.Array, TrainState, nnx.State, Batch, Batch], jax.Array]
+    statistics: Callable[[nnx.State, int, TrainState, Batch, Batch], nnx.State]
 
 
 def make_functions(
@@ -188,21 +190,23 @@ def make_functions(
         )
         return new, value
 
-    def evaluate(state, batch_stats, batch, constants):
+    def evaluate(sums, state, batch_stats, batch, constants):
         params = optimizer.eval_params(state.opt_state, state.params)
         model = nnx.merge(eval_graph, params, batch_stats, state.streams, copy=True)
         figures = work.figures(model, batch, constants)
         weight = batch["weight"]
-        return jnp.stack(
+        return sums + jnp.stack(
             [jnp.sum(weight * x) for x in (figures.loss, figures.accuracy, 1.0)]
         )
 
-    def statistics(state, batch, constants):
+    def statistics(mean, n, state, batch, constants):
         params = optimizer.eval_params(state.opt_state, state.params)
         model = nnx.merge(
             statistics_graph, params, state.batch_stats, state.streams, copy=True
         )
         work.figures(model, batch, constants)
-        return nnx.state(model, nnx.BatchStat)
+        found = nnx.state(model, nnx.BatchStat)
+        mean = jax.tree.map(lambda m: jnp.where(n == 0, 0, m), mean)
+        return jax.tree.map(lambda m, x: m + (x - m) / (n + 1), mean, found)
 
     return Functions(init, step, evaluate, statistics)

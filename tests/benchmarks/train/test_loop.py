@@ -408,6 +408,24 @@ def test_statistics_are_refreshed_where_there_is_a_correction(options, batches):
         assert run.refreshed(state) is state
 
 
+@pytest.mark.parametrize("name", ["_statistics", "_evaluate"])
+def test_programs_over_devices_wait_for_each_other(name, monkeypatch):
+    # JAX runs 32 at a time, of one process maybe other ones than of the next.
+    run = Run(config(pathlib.Path("unused"), devices=8, optimizer=CT_SGD))
+    state, made = run.init(), []
+    program = getattr(run, name)
+
+    def watched(*arguments):
+        assert all(x.is_ready() for x in jax.tree.leaves(made))
+        made.append(program(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(run, name, watched)
+    state = run.refreshed(state._replace(step=state.step + run.steps_per_epoch))
+    run.evaluate(state, state.batch_stats)
+    assert len(made) >= 3
+
+
 def test_a_run_keeps_how_its_statistics_are_refreshed(whole_run, tmp_path):
     shutil.copytree(whole_run[0], tmp_path, dirs_exist_ok=True)
     with pytest.raises(ValueError, match="refresh_batch_stats must stay 20 to go on"):
