@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from rich.console import Console
@@ -16,6 +15,7 @@ from benchmarks import paper, specs
 from benchmarks.study import ablate, compare, runs
 from benchmarks.study.compare import Entry
 from benchmarks.workloads import WORKLOADS
+from tests.benchmarks.processes import wait_for
 
 pytestmark = pytest.mark.usefixtures("default_jax")
 
@@ -81,23 +81,14 @@ def is_there(group):
     return True
 
 
-def wait_until_gone(group):
-    limit = time.monotonic() + 30
-    while is_there(group):
-        assert time.monotonic() < limit
-        time.sleep(0.05)
-
-
 def test_a_killed_comparison_gives_the_same_results(whole, tmp_path, start):
     expected, _ = whole
     silence = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     run = start(command(tmp_path), cwd=ROOT, **silence)
-    while not list(tmp_path.glob("runs/*/*/summary.json")):
-        assert run.poll() is None
-        time.sleep(0.05)
+    wait_for(lambda: list(tmp_path.glob("runs/*/*/summary.json")), run)
     run.kill()
     run.wait()
-    wait_until_gone(run.pid)  # the processes it has started end with it
+    wait_for(lambda: not is_there(run.pid))  # what it has started ends with it
     assert not (tmp_path / "results.json").exists()
     again = subprocess.run(
         command(tmp_path), cwd=ROOT, capture_output=True, text=True, check=False
@@ -112,14 +103,12 @@ def test_ctrl_c_stops_all_runs_and_the_same_command_goes_on(tmp_path, start):
     arguments = command(tmp_path)
     arguments[arguments.index("--epochs") + 1] = "4000"
     run = start(arguments, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    while len(list(tmp_path.glob("runs/*/*/metrics.jsonl"))) < 2:
-        assert run.poll() is None
-        time.sleep(0.05)
+    wait_for(lambda: len(list(tmp_path.glob("runs/*/*/metrics.jsonl"))) == 2, run)
     os.killpg(run.pid, signal.SIGINT)  # as a terminal does
     _, errors = run.communicate(timeout=60)
     assert run.returncode == 130
     assert errors == "interrupted: the same command goes on with what is left\n"
-    wait_until_gone(run.pid)
+    wait_for(lambda: not is_there(run.pid))
     assert list(tmp_path.glob("runs/sgd/0/checkpoints/*"))
 
 

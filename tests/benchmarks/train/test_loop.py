@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import chex
 import jax
@@ -29,6 +28,7 @@ from benchmarks.train.loop import train
 from benchmarks.train.progress import Reporter
 from benchmarks.train.run import Run, curvature_figures
 from tests.benchmarks import small
+from tests.benchmarks.processes import wait_for
 from tests.benchmarks.train.test_logs import wandb_steps
 
 pytestmark = pytest.mark.usefixtures("default_jax", "remember_compiled")
@@ -306,9 +306,7 @@ def test_two_processes_that_are_killed_go_on(sharded_run, tmp_path, compiled, st
 
 def test_two_processes_stop_at_the_same_step(tmp_path, compiled, start):
     runs = two_processes(start, tmp_path, compiled, "--epochs", "100000", "--keep", "1")
-    while len(read_metrics(tmp_path / "metrics.jsonl")) < 2:
-        assert all(run.poll() is None for run in runs)
-        time.sleep(0.05)
+    wait_for(lambda: len(read_metrics(tmp_path / "metrics.jsonl")) >= 2, *runs)
     runs[0].send_signal(signal.SIGINT)
     outputs = [run.communicate(timeout=300) for run in runs]
     assert [run.returncode for run in runs] == [130, 130], outputs
