@@ -38,8 +38,8 @@ class Arm(NamedTuple):
       options: every option in effect, as plain JSON values.
       calls_loss: whether it calls ``value_fn``, ``obj_fn`` or ``grad_fn``.
       uses_budget: whether it needs to know the steps in all.
-      role: why it is compared, see :class:`Row`; "tuned" for a backbone with other
-        options.
+      role: why it is compared, see :class:`Row`; "control" for the paper's method with
+        other options.
       search: the options to tune, with the ends of their ranges.
     """
 
@@ -100,7 +100,7 @@ def arm(spec: str) -> Arm:
     if parts.average:
         made = made._replace(
             eval_params=lambda state, params: state.average,
-            role="tuned" if made.role == "backbone" else made.role,
+            role="control" if made.role == "backbone" else made.role,
         )
     options = {**made.options, "average": parts.average}
     return made._replace(make=make, options=options)
@@ -303,9 +303,6 @@ def _build(spec: Spec) -> Arm:
         return _call(outer, own, backbone=bare, **lengths)
 
     changed = any(given[key] != defaults[key] for key in given)
-    role = row.role
-    if changed and role in ("backbone", "paper"):
-        role = "tuned" if role == "backbone" else "control"
     return Arm(
         name=grammar.text(spec.name, options, defaults, spec.average),
         kind=spec.name,
@@ -314,7 +311,7 @@ def _build(spec: Spec) -> Arm:
         options=options,
         calls_loss=row.calls_loss or _estimates_with_loss(options),
         uses_budget="total_steps" in inspect.signature(row.make).parameters,
-        role=role,
+        role="control" if row.role == "paper" and changed else row.role,
         search=row.space(),
     )
 

@@ -7,7 +7,7 @@ is counted so, and never left out of a mean.
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from benchmarks.specs import backbone, control, kind
@@ -173,36 +173,56 @@ def references(results: dict[str, Any], name: str) -> dict[str, str]:
       name: the arm.
 
     Returns:
-      Names of arms by what they are: "backbone" is the optimizer it is built on,
-      "tuned" the same with a tuned learning rate and no average of weights, "control"
-      for CT-AGD its schedule without curvature, for our robust method the sawtooth, if
+      Names of arms by what they are: "backbone" is the optimizer it is built on, with
+      the same learning rate and options, of a tuned one that with its defaults; "tuned"
+      the same with a tuned learning rate and no average of weights; "control" for
+      CT-AGD its schedule without curvature, for our robust method the sawtooth, if
       learning rate and λ_min are the same. What is not there is left out; a bare
       backbone has none.
     """
-    bare = backbone(name)
-    if bare is None or results["arms"][name]["role"] == "backbone":
+    arms = results["arms"]
+    bare, ours = backbone(name), arms[name]
+    if bare is None or ours["role"] == "backbone":
         return {}
-    wanted = {"backbone": (bare, "backbone"), "tuned": (bare, "tuned")}
-    if control(name):
-        wanted["control"] = (control(name), "control")
-    found = {}
-    for what, target in wanted.items():
-        for other, arm in results["arms"].items():
-            if (kind(other), arm["role"]) != target or other == name:
-                continue
-            if what == "tuned" and "+average" in other:
-                continue
-            if what == "control" and not _alike(results["arms"][name], arm):
-                continue
-            found.setdefault(what, other)
-    return found
+
+    def first(named, roles, options=()):
+        fits = (
+            other
+            for role in roles
+            for other, arm in arms.items()
+            if kind(other) == named and arm["role"] == role and other != name
+            if "+average" not in other or role == "control"
+            if _alike(ours, arm, options)
+        )
+        return next(fits, None)
+
+    if kind(name) == bare:  # a tuned one
+        base = first(bare, ["backbone"])
+    else:
+        base = first(bare, ["backbone", "tuned", "peer"], _SHARED)
+    found = {
+        "backbone": base,
+        "tuned": first(bare, ["tuned"]),
+        "control": first(
+            control(name), ["control"], ["learning_rate", "curvature_min"]
+        ),
+    }
+    return {what: other for what, other in found.items() if other is not None}
 
 
-def _alike(arm: dict[str, Any], control: dict[str, Any]) -> bool:
-    """Whether a control has an arm's learning rate, and its λ_min if both have one."""
-    ours, theirs = arm["options"], control["options"]
-    shared = ours.keys() & theirs.keys() & {"learning_rate", "curvature_min"}
-    return all(ours[key] == theirs[key] for key in shared)
+# Options that an optimizer keeps when it is wrapped.
+_SHARED = "learning_rate", "momentum", "nesterov", "b1", "b2", "weight_decay"
+
+
+def _alike(
+    ours: dict[str, Any], theirs: dict[str, Any], options: Iterable[str]
+) -> bool:
+    """Whether two arms have the same options, of those that both have."""
+    both = ours["options"].keys() & theirs["options"].keys()
+    return all(
+        ours["options"][key] == theirs["options"][key]
+        for key in both.intersection(options)
+    )
 
 
 def summary(

@@ -22,7 +22,7 @@ _MEANINGS = {
     "∞": "∞: a seed never reached the target.",
     "fell back": "Fell back: seeds that were below it again later.",
     "saved on": "Saved: epochs to the target, in % of the baseline's.",
-    "saved on backbone": "Backbone: the bare optimizer.",
+    "saved on backbone": "Backbone: the bare optimizer at the same learning rate.",
     "saved on tuned": "Tuned: the bare optimizer at a tuned learning rate.",
     "saved on control": "Control: a schedule without curvature.",
     "never": "Never: only the baseline gets there.",

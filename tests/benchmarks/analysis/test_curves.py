@@ -140,6 +140,21 @@ def test_references():
     assert of("sgd") == of("muon") == {}
 
 
+def test_a_wrapped_optimizer_is_measured_against_the_bare_one_at_its_learning_rate():
+    results = comparison(
+        **{"sgd": ("backbone",), "sgd@1": ("backbone",), "adamw@1": ("peer",)},
+        **{"robust_sgd@1": ("ours",), "robust_sgd@2": ("ours",)},
+        **{"robust(adamw@1)": ("ours",)},
+    )
+    for name, arm in results["arms"].items():
+        rate = name.strip(")").partition("@")[2] or 0.01
+        arm["options"] = {"learning_rate": float(rate), "name": name}
+    found = {name: curves.references(results, name) for name in results["arms"]}
+    assert found["robust_sgd@1"] == {"backbone": "sgd@1"}
+    assert found["robust_sgd@2"] == found["sgd@1"] == {}
+    assert found["robust(adamw@1)"] == {"backbone": "adamw@1"}
+
+
 def test_summary():
     results = comparison(
         sgd=("backbone", run(0.5, 0.7, 0.8), run(0.5, 0.79, 0.8, seed=1)),

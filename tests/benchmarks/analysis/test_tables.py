@@ -108,10 +108,11 @@ def test_the_caption_explains_what_the_rows_show(results):
     assert whole == (
         " ∞: a seed never reached the target. Fell back: seeds that were below it "
         "again later. Saved: epochs to the target, in % of the baseline's. Backbone: "
-        "the bare optimizer. Tuned: the bare optimizer at a tuned learning rate. Other "
-        "never: the baseline does not get there. Own end: within 5 % of a run's own "
-        "last accuracy. Evidence: share of coordinates whose curvature was seen. γ at "
-        "λ_min: how often the clamp, not curvature, set the rate."
+        "the bare optimizer at the same learning rate. Tuned: the bare optimizer at a "
+        "tuned learning rate. Other never: the baseline does not get there. Own end: "
+        "within 5 % of a run's own last accuracy. Evidence: share of coordinates whose "
+        "curvature was seen. γ at λ_min: how often the clamp, not curvature, set the "
+        "rate."
     )
     few = [{"evidence": "50 %"}]
     assert tables.caption(results, few).endswith(

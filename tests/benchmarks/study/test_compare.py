@@ -211,7 +211,7 @@ def test_roles_by_name():
         )
     }
     assert list(roles.values()) == [
-        *("backbone", "ours", "paper", "paper", "tuned"),
+        *("backbone", "ours", "paper", "paper", "backbone"),
         *("control", "peer", "peer"),
     ]
 
