@@ -154,7 +154,7 @@ def rows(found: dict[str, Any]) -> list[dict[str, str]]:
     def row(name: str, size: str, values: list[float]) -> dict[str, str]:
         made = [x for x in values if x != 0]
         return {
-            "arm": f"`{name}`",
+            "arm": name,
             "batch": size,
             "epochs": str(len(values)),
             "made in": tables.share(len(made) / len(values)),
@@ -198,7 +198,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--out",
         type=pathlib.Path,
-        help="file to write (benchmarks/results/corrections/WORKLOAD.json)",
+        help="file to write (runs/corrections/WORKLOAD.json)",
     )
 
 
@@ -212,7 +212,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         without(name)
     sizes = args.batch_sizes or [work.batch_size]
     found = measure(work.name, names, sizes, args.epochs, args.seeds)
-    out = args.out or pathlib.Path(f"benchmarks/results/corrections/{work.name}.json")
+    out = args.out or pathlib.Path(f"runs/corrections/{work.name}.json")
     write_json(out, found)
     console.print(tables.terminal(rows(found), "training loss by the correction"))
     console.print(f"Wrote {out}")

@@ -337,7 +337,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--out",
         type=pathlib.Path,
-        default=pathlib.Path("benchmarks/results/estimators.json"),
+        default=pathlib.Path("runs/estimators.json"),
+        help="file to write (%(default)s)",
     )
 
 

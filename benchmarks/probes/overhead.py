@@ -1,7 +1,7 @@
 """Measures what the methods cost: compiling, steps, the epoch's end, memory.
 
 Usage: python -m benchmarks overhead [--parts memory traffic compile steps train]
-           [--repeats 15] [--out benchmarks/results/overhead.json]
+           [--repeats 15] [--out runs/overhead.json]
 
 All arms take turns within one process, and medians are reported, so that a busy machine
 slows every arm alike. What counts is the ratios. Parts that are not measured keep what
@@ -339,7 +339,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--out",
         type=pathlib.Path,
-        default=pathlib.Path("benchmarks/results/overhead.json"),
+        default=pathlib.Path("runs/overhead.json"),
+        help="file to write (%(default)s)",
     )
 
 

@@ -54,6 +54,7 @@ def _run_and_show(
     out: pathlib.Path,
     console: Console,
 ) -> int:
+    arms = [*arms, *_arms_there(out, arms, seeds, options)]
     compare.compare(
         options.workload,
         arms,
@@ -66,6 +67,37 @@ def _run_and_show(
     for path in [out / "results.json", *_show_comparison(out, console)]:
         print(f"Wrote {path}")
     return 0
+
+
+def _arms_there(
+    out: pathlib.Path,
+    arms: Sequence[compare.Entry],
+    seeds: Sequence[int],
+    options: argparse.Namespace,
+) -> list[compare.Entry]:
+    """The other arms that the folder compares, which would be lost without them.
+
+    Raises:
+      ValueError: they are of another workload, other seeds, or other epochs.
+    """
+    if not (out / "results.json").exists():
+        return []
+    results = json.loads((out / "results.json").read_text())
+    named = {specs.arm(entry.spec).name for entry in arms}
+    others = [
+        compare.Entry(name, arm["role"])
+        for name, arm in results["arms"].items()
+        if name not in named
+    ]
+    epochs = options.epochs or workloads.workload(options.workload).epochs
+    asked = {"workload": options.workload, "seeds": list(seeds), "epochs": epochs}
+    changed = [name for name, value in asked.items() if results[name] != value]
+    if others and changed:
+        raise ValueError(
+            f"out: {out} compares {', '.join(entry.spec for entry in others)}, too, "
+            f"with other {' and '.join(changed)}; name them, or give another folder"
+        )
+    return others
 
 
 def _show_comparison(out: pathlib.Path, console: Console) -> list[pathlib.Path]:

@@ -48,10 +48,10 @@ def test_rows():
     first, second, third = corrections.rows(
         {"changes": {"8": arms, "4": {"ct_sgd": [[-0.5]]}}}
     )
-    assert list(first.values()) == ["`ct_sgd`", "8", "2", *["50 %"] * 3, "4×", "4×"]
+    assert list(first.values()) == ["ct_sgd", "8", "2", *["50 %"] * 3, "4×", "4×"]
     # What broke a run counts as a rise.
     assert list(second.values())[2:] == ["3", "100 %", "67 %", "33 %", "∞", "+0.1 %"]
-    assert (third["arm"], third["batch"], third["epochs"]) == ("`ct_sgd`", "4", "1")
+    assert (third["arm"], third["batch"], third["epochs"]) == ("ct_sgd", "4", "1")
 
 
 def test_the_command(tmp_path, monkeypatch, capsys):
@@ -60,7 +60,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     arguments = ["--optimizers", "ct_sgd", "--seeds", "2", "--epochs", "3"]
     arguments += ["--batch-sizes", "64", "16"]
     main(["corrections", *arguments])
-    written = tmp_path / "benchmarks" / "results" / "corrections" / "digits_mlp.json"
+    written = tmp_path / "runs" / "corrections" / "digits_mlp.json"
     found = json.loads(written.read_text())
     main(["corrections", *arguments, "--out", "a.json"])
     assert json.loads((tmp_path / "a.json").read_text()) == found

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks import paper, specs
+from benchmarks.__main__ import main
 from benchmarks.study import ablate, compare, runs
 from benchmarks.study.compare import Entry
 from benchmarks.workloads import WORKLOADS
@@ -125,6 +127,22 @@ def test_finished_runs_are_not_repeated(whole):
         console=Console(quiet=True),
     )
     assert summary.stat().st_mtime_ns == before
+
+
+def test_other_arms_of_the_folder_are_kept(whole, tmp_path, capsys):
+    shutil.copytree(whole[0], tmp_path, dirs_exist_ok=True)
+    arguments = ["compare", "--workload", "digits_mlp", "--epochs", "2"]
+    arguments += ["--out", str(tmp_path), "--optimizers", "ct_sgd", "--seeds"]
+    assert main([*arguments[:-1], "sgd", "sgd@1e30", "--seeds", "2"]) == 0
+    assert main([*arguments, "2"]) == 0
+    arms = json.loads((tmp_path / "results.json").read_text())["arms"]
+    assert list(arms) == ["ct_sgd", "sgd", "sgd@1e+30"]
+    with pytest.raises(SystemExit, match="2"):
+        main([*arguments, "1"])
+    assert (
+        f"out: {tmp_path} compares sgd, sgd@1e+30, too, with other seeds; name them"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
