@@ -255,7 +255,9 @@ def _clipped_neighbours(tensors, within, entries, index):
         found = totals([(mask.astype(jnp.int32),) for mask in masks])
         return jnp.stack([number for (number,) in found])
 
-    found = _search(counts, low, high, entries, index)
+    # In jax.shard_map, bounds must vary over devices from the start, as counts do.
+    nothing = 0 * counts(low)
+    found = _search(counts, low + nothing, high + nothing, entries, index)
     return tuple(_from_key(key, dtype) for key in found)
 
 

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.typing import DTypeLike
 
@@ -52,10 +53,9 @@ def accumulate(total: Any, terms: Any, t: jax.Array) -> Any:
 
     if not isinstance(total, NarrowSum):
         return jax.tree.map(lambda s, x: add(s, x).astype(s.dtype), total, terms)
-    bits = jax.tree.map(lambda s, x: _dither(add(s, x), t), values(total), terms)
+    sums = jax.tree.map(add, values(total), terms)
     return NarrowSum(
-        jax.tree.map(lambda x: _cast((x >> 16).astype(jnp.uint16), jnp.bfloat16), bits),
-        jax.tree.map(lambda x: (x >> 8).astype(jnp.uint8), bits),
+        *(jax.tree.map(lambda x, i=i: _split(x, t)[i], sums) for i in range(2))
     )
 
 
@@ -64,15 +64,24 @@ def values(total: Any) -> Any:
     if not isinstance(total, NarrowSum):
         return jax.tree.map(lambda s: s.astype(wide(s.dtype)), total)
 
-    def join(high, low):
-        high = _cast(high, jnp.uint16).astype(jnp.uint32) << 16
-        return _cast(high | (low.astype(jnp.uint32) << 8), jnp.float32)
-
-    return jax.tree.map(join, *total)
+    return jax.tree.map(_join, *total)
 
 
-def _dither(x: jax.Array, t: jax.Array) -> jax.Array:
-    """The bits of a number whose last eight do not count, rounded up or down.
+@jax.custom_jvp
+def _join(high: jax.Array, low: jax.Array) -> jax.Array:
+    """The number of a bfloat16 and the next eight digits."""
+    high = _cast(high, jnp.uint16).astype(jnp.uint32) << 16
+    return _cast(high | (low.astype(jnp.uint32) << 8), jnp.float32)
+
+
+@_join.defjvp
+def _join_jvp(numbers, tangents):
+    return _join(*numbers), tangents[0].astype(jnp.float32)
+
+
+@jax.custom_jvp
+def _split(x: jax.Array, t: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """A number as a bfloat16 and the next eight digits, rounded up or down.
 
     A sum that is rounded to the nearest stalls once terms are below its last digit.
     Here a number that is a share f of the way to the next is rounded up in a share f of
@@ -81,4 +90,14 @@ def _dither(x: jax.Array, t: jax.Array) -> jax.Array:
     x = x.astype(jnp.float32)
     bits = _cast(x, jnp.uint32)
     threshold = places(x) + t.astype(jnp.uint32) * jnp.uint32(GOLDEN)
-    return jnp.where(jnp.isfinite(x), bits + (threshold >> 24), bits)
+    # Neither out of the range of float32, nor what is no number into another.
+    bits = jnp.where(jnp.abs(x) < 3.4027e38, bits + (threshold >> 24), bits)
+    high = _cast((bits >> 16).astype(jnp.uint16), jnp.bfloat16)
+    return high, (bits >> 8).astype(jnp.uint8)
+
+
+@_split.defjvp
+def _split_jvp(numbers, tangents):
+    high, low = _split(*numbers)
+    nothing = np.zeros(low.shape, jax.dtypes.float0)
+    return (high, low), (tangents[0].astype(high.dtype), nothing)

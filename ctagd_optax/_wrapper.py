@@ -174,12 +174,16 @@ def curvature_tuned(
     # the next epoch forgets it, which saves a vector of its own.
     @jax.jit
     def boundary(closing, gamma, info, evidence, memory, step):
+        def vary(*trees):  # in jax.shard_map, over devices: both branches or neither
+            nothing = 0 * step.left_out
+            return jax.tree.map(lambda x: x + nothing.astype(x.dtype), trees)
+
         def close():
             new_gamma, correction, new_info = method.close(evidence, step, gamma, info)
-            return new_gamma, new_info, carried(memory, step, correction)
+            return *vary(new_gamma, new_info), carried(memory, step, correction)
 
         def go_on():
-            return gamma, info, carried(memory, step)
+            return *vary(gamma, info), carried(memory, step)
 
         return jax.lax.cond(closing, close, go_on)
 

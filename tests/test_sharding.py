@@ -216,6 +216,30 @@ def test_gradients_of_a_part_of_the_batch_on_each_device(opt, default_jax):
     chex.assert_trees_all_close(*results, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("opt", [literal(), robust()], ids=["literal", "robust"])
+def test_a_model_of_its_own_on_each_device(opt, default_jax):
+    def train(params):
+        state = opt.init(params)
+        for _ in range(9):
+            updates, state = opt.update(jax.grad(loss)(params), state, params)
+            params = optax.apply_updates(params, updates)
+        return params, state.gamma
+
+    # A device has two rows of a tensor, and its own gamma.
+    params = {"w": make_params()["w"]}
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
+    spread = jax.shard_map(train, mesh=mesh, in_specs=P("data"), out_specs=P("data"))
+    found, gamma = jax.jit(spread)(params)
+    rows = len(params["w"]) // 8
+    for n in range(8):
+        mine = jax.tree.map(lambda x, n=n: x[n * rows : (n + 1) * rows], params)
+        expected, alone = jax.jit(train)(mine)
+        np.testing.assert_allclose(gamma[n], alone[0], rtol=1e-4)
+        np.testing.assert_allclose(
+            found["w"][n * rows : (n + 1) * rows], expected["w"], rtol=1e-4, atol=1e-6
+        )
+
+
 DRAWS = {
     "same_batch": lambda: literal(estimator=ctagd_optax.same_batch()),
     "hutchinson": lambda: literal(estimator=ctagd_optax.hutchinson()),
