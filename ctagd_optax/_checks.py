@@ -123,12 +123,23 @@ def check_schedule(name: str, schedule: Any) -> None:
 
 
 def check_extra_args(extra_args: Mapping[str, Any]) -> None:
-    """Checks that no extra argument of update is a misspelt ``epoch_end``."""
+    """Checks that no extra argument of update is a misspelt one of ours."""
     close = difflib.get_close_matches("epoch_end", extra_args, cutoff=0.75)
     ends = "end", "finish", "last", "close", "done"
     close += [x for x in extra_args if "epoch" in x and any(end in x for end in ends)]
     for name in close:
         raise TypeError(f"update has no argument {name!r}; did you mean epoch_end?")
+    if "loss" in extra_args and "value" not in extra_args:
+        raise TypeError("update has no argument 'loss'; pass it as value=loss")
+
+
+def check_not_wrapped(backbone_state: Any, state_type: type) -> None:
+    """Checks that what is wrapped is not wrapped already."""
+    if optax.tree.get_all_with_path(backbone_state, state_type.__name__):
+        raise ValueError(
+            "backbone is wrapped already, or has a part that is: wrap it once, by "
+            "ct_agd or by robust_ct_agd"
+        )
 
 
 def check_flag(name: str, value: Any) -> None:

@@ -256,7 +256,7 @@ def _clipped_neighbours(tensors, within, entries, index):
         return jnp.stack([number for (number,) in found])
 
     # In jax.shard_map, bounds must vary over devices from the start, as counts do.
-    nothing = 0 * counts(low)
+    nothing = 0 * counts(low).astype(low.dtype)
     found = _search(counts, low + nothing, high + nothing, entries, index)
     return tuple(_from_key(key, dtype) for key in found)
 

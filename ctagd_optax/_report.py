@@ -261,8 +261,9 @@ def _find(state: Any) -> CTAGDState:
     ]
     if not found:
         raise ValueError(
-            "state holds no CTAGDState: the optimizer is not wrapped; wrap it with "
-            "robust_ct_agd(optimizer, steps_per_epoch) or ct_agd"
+            f"state holds no CTAGDState, got {type(state).__name__}: pass the state of "
+            "an optimizer wrapped with robust_ct_agd(optimizer, steps_per_epoch) or "
+            "ct_agd"
         )
     if len(found) > 1:
         paths = ", ".join(f"state{_written(path)}" for path, _ in found)
@@ -302,7 +303,9 @@ def _opening(name: str, state: CTAGDState) -> tuple[str, bool]:
 
 
 def _range(values: Sequence[float], form: str = ".3g") -> str:
-    low, high = format(min(values), form), format(max(values), form)
+    low, high = (
+        format(x, form if x < 999.5 else ".0f") for x in (min(values), max(values))
+    )
     return high if low == high else f"{low} to {high}"
 
 
@@ -318,10 +321,13 @@ def _robust_sentences(state: CTAGDState, rows: Sequence[Any]) -> list[str]:
         said = [f"{where} multiplier "]
         multipliers = _column(state.memory.last_multiplier)
     said[0] += f"{_range(multipliers)} of {allowed:g} allowed"
+    first = _column(state.epoch) == 0
+    starts = [1 / row.gamma for row in rows]
+    if not (first or closed) and max(starts) > max(1, *multipliers):
+        said[0] += f", down from {_range(starts)} at the start of the epoch"
     relative_rate = _column(state.memory.last_schedules)[0]
     scheduled = not closed and relative_rate != 1
     said[0] += f", schedule {relative_rate:.3g}." if scheduled else "."
-    first = _column(state.epoch) == 0
     if first:  # it follows the evidence step by step
         sums = MotionSums(*(jnp.asarray(_array(x)) for x in state.evidence.sums))
         high, low, trend = step_length(sums, jnp.float32(1), confidence)
@@ -391,7 +397,7 @@ def _reason(
             "the sign of the learning rate."
         ), 0.0
     if trend > 0 and high < threshold:
-        grows = "it grows." if first else "it grew, as far as allowed."
+        grows = "it grows." if first else "it grew."
         return f"{when} at most {{}} Newton steps long: {grows}", high
     if low > 1:
         shrinks = "it is 1 for now." if first else "it shrank."

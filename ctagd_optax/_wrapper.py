@@ -17,6 +17,7 @@ from ctagd_optax._checks import (
     check_backbone,
     check_extra_args,
     check_flag,
+    check_not_wrapped,
     check_params,
     check_update,
     check_whole,
@@ -206,6 +207,8 @@ def curvature_tuned(
         check_params(params)
         tensors = len(jax.tree.leaves(params))
         evidence, memory, info = method.init(params)
+        backbone_state = backbone.init(params)
+        check_not_wrapped(backbone_state, CTAGDState)
         return CTAGDState(
             epoch=jnp.zeros((), jnp.int32),
             epoch_step=jnp.zeros((), jnp.int32),
@@ -217,7 +220,7 @@ def curvature_tuned(
             evidence=evidence,
             memory=memory,
             info=info,
-            backbone_state=backbone.init(params),
+            backbone_state=backbone_state,
         )
 
     def update_fn(

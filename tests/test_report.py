@@ -1,6 +1,7 @@
 """The report of trust figures."""
 
 import json
+import re
 
 import jax
 import jax.numpy as jnp
@@ -103,6 +104,17 @@ def test_the_robust_method_in_an_open_first_epoch():
     assert table[2].split()[-5:] == ["–"] * 5
 
 
+def test_the_robust_method_in_an_open_later_epoch():
+    opening, *_ = robust(lambda n, x: x, 18).sentences
+    found = re.fullmatch(
+        r"robust_ct_agd, epoch 2, step 6 of 12: multiplier ([\d.]+) of 1000 allowed, "
+        r"down from ([\d.]+) at the start of the epoch.",
+        opening,
+    )
+    now, start = map(float, found.groups())
+    assert 1 < now < start == 1000
+
+
 @pytest.mark.parametrize(
     ("gradient", "steps", "options", "reason"),
     [
@@ -191,7 +203,9 @@ def test_bad_input():
         lambda state: ctagd_optax.curvature_report(state, params),
         ctagd_optax.learning_rate_multiplier,
     ):
-        with pytest.raises(ValueError, match="the optimizer is not wrapped; wrap it"):
+        with pytest.raises(
+            ValueError, match="pass the state of an optimizer wrapped with"
+        ):
             function(bare)
         with pytest.raises(
             ValueError, match=r"holds 2 .*: state\[0\]\[1\], state\[1\]"

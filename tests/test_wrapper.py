@@ -217,3 +217,18 @@ def test_annealing_may_return_one_number(annealing):
     updates, state = opt.update(params, opt.init(params), params)
     chex.assert_trees_all_close(updates, jax.tree.map(lambda p: -0.05 * p, params))
     np.testing.assert_array_equal(state.multiplier, 0.5)
+
+
+def test_a_loss_by_another_name_is_not_lost():
+    opt, params = ctagd_optax.ct_sgd(steps_per_epoch=5), problems.params()
+    state = opt.init(params)
+    with pytest.raises(TypeError, match="no argument 'loss'; pass it as value=loss"):
+        opt.update(params, state, params, loss=1.0)
+    opt.update(params, state, params, loss=1.0, value=1.0)  # a backbone may take it
+
+
+def test_what_is_wrapped_is_not_wrapped_again():
+    backbone = optax.chain(optax.clip(1.0), ctagd_optax.ct_sgd(steps_per_epoch=5))
+    for method in (ctagd_optax.ct_agd, ctagd_optax.robust_ct_agd):
+        with pytest.raises(ValueError, match="backbone is wrapped already"):
+            method(backbone, 5).init(problems.params())
