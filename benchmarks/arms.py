@@ -231,6 +231,16 @@ WRAPPERS: dict[str, Row] = {
         role="ours",
         colour=style.ROBUST,
     ),
+    "robust_no_loss": Row(
+        "Control: our robust method around any optimizer, without the loss",
+        lambda backbone, steps_per_epoch, **options: transforms.without_value(
+            ctagd_optax.robust_ct_agd(backbone, steps_per_epoch, **options)
+        ),
+        _FLOAT32,
+        role="control",
+        like=ctagd_optax.robust_ct_agd,
+        colour=style.ROBUST,
+    ),
     "ct": Row(
         "CT-AGD around any optimizer",
         _ct,

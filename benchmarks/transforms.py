@@ -16,6 +16,18 @@ def parameters(state: optax.OptState, params: optax.Params) -> optax.Params:
     return params
 
 
+def without_value(
+    inner: optax.GradientTransformationExtraArgs,
+) -> optax.GradientTransformationExtraArgs:
+    """Keeps the loss from an optimizer that would listen to it."""
+
+    def update(updates, state, params=None, *, value=None, **extra_args):
+        del value
+        return inner.update(updates, state, params, **extra_args)
+
+    return optax.GradientTransformationExtraArgs(inner.init, update)
+
+
 class AveragedState(NamedTuple):
     """State of :func:`averaged`.
 

@@ -346,7 +346,10 @@ def test_options_have_the_types_of_their_defaults():
         ("zzzzz", "unknown optimizer 'zzzzz'; there are sgd, adam, lbfgs"),
         ("", "optimizer '' must be NAME"),
         ("robust", r"'robust' is a wrapper: name what is in it, such as robust\(adamw"),
-        ("sgd(adam)", "sgd wraps nothing; what wraps is robust, ct, mechanize"),
+        (
+            "sgd(adam)",
+            "sgd wraps nothing; what wraps is robust, robust_no_loss, ct, mechanize",
+        ),
         ("robust(ct_sgd)", r"robust\(\.\.\.\) must have a bare optimizer in its"),
         ("ct(robust(sgd))", r"ct\(\.\.\.\) must have a bare optimizer in its"),
         ("ct(sgd+average)", r"ct\(\.\.\.\) must have a bare .* and \+average behind"),
@@ -465,3 +468,15 @@ def test_backbones_and_controls_are_arms():
     for name in arms.ROWS:
         for other in (specs.backbone(name), specs.control(name)):
             assert other is None or other in arms.ROWS
+
+
+def test_an_arm_without_the_loss_never_hears_it():
+    params = {"w": jnp.ones(3)}
+    heard = {}
+    for name in ("robust(sgd)", "robust_no_loss(sgd)"):
+        opt = specs.arm(name).make(5, 10)
+        state = opt.init(params)
+        for _ in range(5):
+            _, state = opt.update(params, state, params, value=2.0)
+        heard[name] = float(state.info.loss[0])
+    assert heard == {"robust(sgd)": 2.0, "robust_no_loss(sgd)": 0.0}
