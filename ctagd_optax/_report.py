@@ -328,6 +328,10 @@ def _robust_sentences(state: CTAGDState, rows: Sequence[Any]) -> list[str]:
     relative_rate = _column(state.memory.last_schedules)[0]
     scheduled = not closed and relative_rate != 1
     said[0] += f", schedule {relative_rate:.3g}." if scheduled else "."
+    if scheduled and first and 0 < relative_rate < 0.01:
+        said.append(
+            "A schedule is relative to the backbone's learning rate, 1 at its peak."
+        )
     if first:  # it follows the evidence step by step
         sums = MotionSums(*(jnp.asarray(_array(x)) for x in state.evidence.sums))
         high, low, trend = step_length(sums, jnp.float32(1), confidence)

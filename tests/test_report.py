@@ -104,6 +104,13 @@ def test_the_robust_method_in_an_open_first_epoch():
     assert table[2].split()[-5:] == ["–"] * 5
 
 
+def test_a_schedule_that_is_not_relative_is_noticed(standard_promotion):
+    schedule = optax.cosine_decay_schedule(3e-4, 100)
+    opening, advice, *_ = robust(lambda n, x: x, 3, schedule=schedule).sentences
+    assert "schedule 0.000" in opening
+    assert "relative to the backbone's learning rate, 1 at its peak" in advice
+
+
 def test_the_robust_method_in_an_open_later_epoch():
     opening, *_ = robust(lambda n, x: x, 18).sentences
     found = re.fullmatch(
