@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+BENCH := $(VENV)/.bench
 READY := $(VENV)/.ready
 
 .PHONY: demo test fuzz lint types notebooks docs clean
@@ -9,7 +10,7 @@ READY := $(VENV)/.ready
 # SGD at three learning rates, bare and wrapped, and the paper's CT-AGD.
 DEMO := sgd@0.001 robust_sgd@0.001 sgd robust_sgd ct_sgd sgd@0.1 robust_sgd@0.1
 
-demo: $(READY)  ## train on digits, bare and wrapped; table and plot
+demo: $(BENCH)  ## train on digits, bare and wrapped; table and plot
 	$(BIN)/python -m benchmarks compare --workload digits_mlp --seeds 2 --epochs 15 \
 	    --jobs 2 --optimizers $(DEMO) --out runs/demo
 
@@ -32,9 +33,13 @@ notebooks: $(READY)  ## run every notebook from top to bottom
 docs: $(READY)  ## the site, in docs/_build/html, with the notebooks run; a warning is an error
 	$(BIN)/sphinx-build -W --keep-going docs docs/_build/html
 
-$(READY): pyproject.toml
+$(BENCH): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable ".[bench]"
+	touch $@
+
+$(READY): $(BENCH)
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	touch $@
 
