@@ -52,11 +52,13 @@ class Metrics:
                 temporary.write_text("".join(map(_line, self.rows)))
 
     def write(self, row: dict[str, Any]) -> None:
-        """Adds a row; it is in the file when this returns."""
+        """Adds a row; it is on the disk when this returns."""
         self.rows.append(row)
         if self._writes:
             with naming(self._path), self._path.open("a") as file:
                 file.write(_line(row))
+                file.flush()
+                os.fsync(file.fileno())
         for log in self._logs:
             log.write(row)
 
