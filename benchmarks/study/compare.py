@@ -13,7 +13,7 @@ from flax import nnx
 from rich.console import Console
 
 from benchmarks.arms import STANDARD
-from benchmarks.files import merged, rounded, write_json
+from benchmarks.files import merged, read_json, rounded, write_json
 from benchmarks.locks import holding
 from benchmarks.specs import arm
 from benchmarks.study.runs import run_all, run_folder
@@ -28,6 +28,16 @@ _SERIES = {
     "gamma_max": "gamma_max",
     "gamma_at_min": "gamma_at_min",
     "observed": "observed",
+}
+
+# What later steps need of results.json.
+_RESULTS = {
+    "workload": str,
+    "epochs": int,
+    "seeds": [int],
+    "arms": {
+        str: {"role": str, "runs": [{"accuracy": [float], "failed_step": int | None}]}
+    },
 }
 
 
@@ -91,6 +101,16 @@ def collect(
         "made_by": merged(result["made_by"] for result in results.values()),
         "arms": results,
     }, {"arms": timings}
+
+
+def read_results(path: pathlib.Path) -> dict[str, Any]:
+    """Reads a ``results.json``.
+
+    Raises:
+      ValueError: it is not one.
+    """
+    what = "a comparison, as the results.json of compare does"
+    return read_json(path, _RESULTS, what)
 
 
 def makers(configs: Sequence[Config]) -> dict[str, str | None]:

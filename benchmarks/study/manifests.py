@@ -10,7 +10,6 @@ A manifest is a TOML file; those of the committed results are in ``manifests``. 
 """
 
 import difflib
-import json
 import pathlib
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from benchmarks import locks
-from benchmarks.files import made_by, write_json
+from benchmarks.files import made_by, read_json, write_json
 from benchmarks.locks import holding
 from benchmarks.study.compare import Entry, compare, entry
 from benchmarks.study.sweep import sweep
@@ -199,7 +198,7 @@ def run(
         made = kinds[study.kind](study, out, jobs=jobs, console=console, **options)
         for path in made:
             if path.suffix == ".json":
-                content = json.loads(path.read_text())
+                content = read_json(path, {}, "a result")
                 content["made_by"] = {
                     **content.get("made_by", made_by()),
                     "manifest": study.name,
