@@ -146,6 +146,8 @@ def _train(
     rows, missing = _rows_until(path, first, steps)
     check_rows(path, rows, config.part)
     writes = jax.process_index() == 0
+    if writes and first < total:  # killed on the way, it has not ended
+        (config.out / "summary.json").unlink(missing_ok=True)
     logs = open_logs(config.log, config.out, rows, describe(run)) if writes else []
     metrics = stack.enter_context(
         contextlib.closing(Metrics(path, rows, logs, writes=writes))

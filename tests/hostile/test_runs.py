@@ -424,6 +424,17 @@ def test_a_damaged_description(run, text, message, capfd):
     assert len(said.splitlines()) == 1
 
 
+def test_a_run_that_goes_on_has_no_summary_until_its_end(run, capfd):
+    assert train(run, "--epochs", 2, "--resume") == 2
+    assert train(run, "--resume", "--batch-size", 8) == 2
+    assert (run / "summary.json").exists()
+    with room(5000):
+        assert train(run, "--epochs", 4, "--resume") == 2
+    assert not (run / "summary.json").exists()
+    assert train(run, "--epochs", 4, "--resume") == 0
+    assert json.loads((run / "summary.json").read_text())["epochs"] == 4
+
+
 def test_the_last_row_cut_off_is_measured_again(run, finished):
     path = run / "metrics.jsonl"
     path.write_text(path.read_text()[:-20])
