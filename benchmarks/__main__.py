@@ -13,12 +13,12 @@ from rich.table import Table
 
 from benchmarks import specs, workloads
 from benchmarks.analysis import plots, profiles
-from benchmarks.files import read_json
 from benchmarks.options import add_workload, workload_options
 from benchmarks.pages import report
 from benchmarks.probes import corrections, estimators, overhead
 from benchmarks.study import commands as studies
 from benchmarks.study import manifests
+from benchmarks.study.compare import read_results
 from benchmarks.train import devices, loop, progress
 from benchmarks.train.config import LOGS, Config
 
@@ -209,11 +209,7 @@ def _add_profile(parser: argparse.ArgumentParser) -> None:
 
 def _profile(options: argparse.Namespace, console: Console) -> int:
     del console
-    kind = "a comparison, as the results.json of compare does"
-    found = [
-        profiles.relabelled(read_json(path, {"workload", "arms"}, kind))
-        for path in options.comparisons
-    ]
+    found = [profiles.relabelled(read_results(p)) for p in options.comparisons]
     arms = profiles.common_arms(found)
     if not arms:
         raise ValueError("comparisons must have an arm in common, these have none")

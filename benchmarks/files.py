@@ -5,6 +5,7 @@ import functools
 import json
 import pathlib
 import re
+import reprlib
 import subprocess
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -12,13 +13,63 @@ from typing import Any
 import ctagd_optax
 from ctagd_optax.testbed.files import replacing
 
+# What the types of JSON's values are called.
+_NAMES = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    list: "a list",
+    dict: "an object",
+    int | None: "a whole number or null",
+    float | None: "a number or null",
+    str | None: "a text or null",
+}
 
-def read_json(path: pathlib.Path, keys: set[str], what: str) -> dict[str, Any]:
+
+def misfit(value: Any, shape: Any, name: str = "it") -> str | None:
+    """What keeps a value from having a shape.
+
+    Args:
+      value: the value, as JSON has it.
+      shape: a type, of which ``float`` is any number; a list of one shape, that of all
+        items; or an object's shapes by the keys that it must have, or by ``str`` alone
+        that of all its values.
+      name: what the value is called in the answer.
+
+    Returns:
+      The first thing that is wrong, or None.
+
+    Examples:
+      >>> from benchmarks.files import misfit
+      >>> misfit({"a": {"b": 1.5}}, {"a": {"b": int}})
+      'a.b must be a whole number, got 1.5'
+    """
+    kind = type(shape) if isinstance(shape, dict | list) else shape
+    wide = int | kind if kind in (float, float | None) else kind
+    if isinstance(value, bool) or not isinstance(value, wide):  # True is an int, too
+        return f"{name} must be {_NAMES[kind]}, got {reprlib.repr(value)}"
+    parts: dict[Any, tuple[Any, Any]] = {}
+    if isinstance(shape, list):
+        parts = {n: (item, shape[0]) for n, item in enumerate(value)}
+    elif isinstance(shape, dict):
+        missing = shape.keys() - value.keys() - {str}
+        if missing:
+            return f"{name} must have {', '.join(sorted(missing))}"
+        keys = value if str in shape else shape
+        parts = {key: (value[key], shape.get(str) or shape[key]) for key in keys}
+    for key, (part, wanted) in parts.items():
+        wrong = misfit(part, wanted, f"{name}.{key}".removeprefix("it."))
+        if wrong:
+            return wrong
+    return None
+
+
+def read_json(path: pathlib.Path, shape: dict[Any, Any], what: str) -> dict[str, Any]:
     """Reads a JSON object.
 
     Args:
       path: the file.
-      keys: what it must have.
+      shape: what it must have, see :func:`misfit`; it may have more.
       what: what such a file describes, for the error.
 
     Returns:
@@ -29,10 +80,11 @@ def read_json(path: pathlib.Path, keys: set[str], what: str) -> dict[str, Any]:
     """
     try:
         value = json.loads(path.read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
-    if not (isinstance(value, dict) and keys <= set(value)):
-        raise ValueError(f"{path} does not describe {what}")
+    wrong = misfit(value, shape)
+    if wrong:
+        raise ValueError(f"{path} does not describe {what}: {wrong}")
     return value
 
 

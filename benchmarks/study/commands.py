@@ -1,7 +1,6 @@
 """The commands of studies."""
 
 import argparse
-import json
 import pathlib
 from collections.abc import Sequence
 
@@ -9,6 +8,7 @@ from rich.console import Console
 
 from benchmarks import paper, specs, workloads
 from benchmarks.analysis import plots, sweep_cells, tables
+from benchmarks.files import read_json
 from benchmarks.options import add_data, add_many, workload_options
 from benchmarks.study import ablate, compare, manifests, recipes, sweep, tune
 from ctagd_optax.testbed.files import replacing
@@ -82,7 +82,7 @@ def _arms_there(
     """
     if not (out / "results.json").exists():
         return []
-    results = json.loads((out / "results.json").read_text())
+    results = compare.read_results(out / "results.json")
     named = {specs.arm(entry.spec).name for entry in arms}
     others = [
         compare.Entry(name, arm["role"])
@@ -102,10 +102,8 @@ def _arms_there(
 
 def _show_comparison(out: pathlib.Path, console: Console) -> list[pathlib.Path]:
     """Prints a finished comparison; writes its table and its curves."""
-    results, timings = (
-        json.loads((out / name).read_text())
-        for name in ("results.json", "timings.json")
-    )
+    results = compare.read_results(out / "results.json")
+    timings = read_json(out / "timings.json", {"arms": dict}, "times of a comparison")
     rows = tables.comparison(results, timings)
     text = f"{tables.markdown(rows)}\n\n{tables.caption(results, rows)}\n"
     with replacing(out / "results.md") as temporary:
@@ -277,7 +275,8 @@ def run_recipes(options: argparse.Namespace, console: Console) -> int:
         )
         print(f"Wrote {path}")
         return 0
-    hours = json.loads(path.read_text())["estimates"]
+    needed = {recipe.key: {"hours": float} for recipe in recipes.distinct()}
+    hours = read_json(path, {"estimates": needed}, "recipes")["estimates"]
     for title, rows in recipes.tables().items():
         wanted = [r for r in rows if options.workload in (None, r.workload)]
         if wanted:

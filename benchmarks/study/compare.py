@@ -4,7 +4,6 @@
 that the former is the same however often the comparison was interrupted.
 """
 
-import json
 import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -13,12 +12,13 @@ from flax import nnx
 from rich.console import Console
 
 from benchmarks.arms import STANDARD
-from benchmarks.files import merged, rounded, write_json
+from benchmarks.files import merged, read_json, rounded, write_json
 from benchmarks.locks import holding
 from benchmarks.specs import arm
+from benchmarks.study.outcome import epochs_of, failed_step, read_rows
 from benchmarks.study.runs import run_all, run_folder
 from benchmarks.train.config import Config
-from benchmarks.train.logs import read_metrics
+from benchmarks.train.folder import read_description
 from benchmarks.workloads import Workload, workload
 
 _SERIES = {
@@ -28,6 +28,16 @@ _SERIES = {
     "gamma_max": "gamma_max",
     "gamma_at_min": "gamma_at_min",
     "observed": "observed",
+}
+
+# What later steps need of results.json.
+_RESULTS = {
+    "workload": str,
+    "epochs": int,
+    "seeds": [int],
+    "arms": {
+        str: {"role": str, "runs": [{"accuracy": [float], "failed_step": int | None}]}
+    },
 }
 
 
@@ -71,7 +81,7 @@ def collect(
     for entry in arms:
         name = arm(entry.spec).name
         runs = configs[name]
-        described = json.loads((runs[0].out / "config.json").read_text())
+        described = read_description(runs[0].out)
         results[name] = {
             "role": entry.role,
             "options": described["optimizer"],
@@ -84,7 +94,7 @@ def collect(
         "workload": work.name,
         "description": work.description,
         "part": first[0].part,
-        "epochs": described["epochs"],
+        "epochs": epochs_of(first[0]),
         "steps_per_epoch": described["steps_per_epoch"],
         "batch_size": described["batch_size"],
         "seeds": [config.seed for config in first],
@@ -93,26 +103,35 @@ def collect(
     }, {"arms": timings}
 
 
+def read_results(path: pathlib.Path) -> dict[str, Any]:
+    """Reads a ``results.json``.
+
+    Raises:
+      ValueError: it is not one.
+    """
+    what = "a comparison, as the results.json of compare does"
+    return read_json(path, _RESULTS, what)
+
+
 def makers(configs: Sequence[Config]) -> dict[str, str | None]:
     """The versions and commits that trained some runs."""
-    paths = [config.out / "config.json" for config in configs]
-    return merged(json.loads(path.read_text())["made_by"] for path in paths)
+    paths, shape = (c.out / "config.json" for c in configs), {str: str | None}
+    described = (read_json(path, {"made_by": shape}, "a run") for path in paths)
+    return merged(run["made_by"] for run in described)
 
 
 def collect_outcome(config: Config) -> dict[str, Any]:
     """What a finished run came to, epoch by epoch."""
-    rows = read_metrics(config.out / "metrics.jsonl")
-    failure = config.out / "failure.json"
-    step = json.loads(failure.read_text())["step"] if failure.exists() else None
+    rows = read_rows(config)
     series = {}
     for name, key in _SERIES.items():
         values = [row.get(key.format(part=config.part)) for row in rows]
         series[name] = None if None in values else rounded(values)
-    return {"seed": config.seed, **series, "failed_step": step}
+    return {"seed": config.seed, **series, "failed_step": failed_step(config)}
 
 
 def _times(config: Config) -> dict[str, Any]:
-    rows = read_metrics(config.out / "metrics.jsonl")
+    rows = read_rows(config)
     return {
         "seed": config.seed,
         "seconds": rounded([row["seconds"] for row in rows]),

@@ -10,7 +10,6 @@ A manifest is a TOML file; those of the committed results are in ``manifests``. 
 """
 
 import difflib
-import json
 import pathlib
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from benchmarks import locks
-from benchmarks.files import made_by, write_json
+from benchmarks.files import made_by, misfit, read_json, write_json
 from benchmarks.locks import holding
 from benchmarks.study.compare import Entry, compare, entry
 from benchmarks.study.sweep import sweep
@@ -78,7 +77,8 @@ def read(name: str) -> Manifest:
       The manifest.
 
     Raises:
-      ValueError: there is none, or it lacks a key, or has one too many.
+      FileNotFoundError: there is no such file.
+      ValueError: there is no such name, or it lacks a key, or has one too many.
     """
     path = pathlib.Path(name)
     if path.suffix != ".toml":
@@ -91,8 +91,10 @@ def read(name: str) -> Manifest:
                 "the path of a .toml file"
             )
     try:
-        found = tomllib.loads(path.read_text())
-    except tomllib.TOMLDecodeError as error:
+        found = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"no file {path}") from error
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from error
     return from_mapping(path.stem, found)
 
@@ -117,7 +119,7 @@ def from_mapping(name: str, found: Mapping[str, Any]) -> Manifest:
       'compare'
     """
     kind = found.get("kind")
-    if kind not in _KEYS:
+    if not isinstance(kind, str) or kind not in _KEYS:
         raise ValueError(
             f"study {name}: kind must be one of {', '.join(_KEYS)}; got {kind!r}"
         )
@@ -142,20 +144,20 @@ _VALUES = {
     "a whole number": ("seeds", "epochs", "batch_size", "trials"),
     "a text": ("workload", "method", "title", "results"),
     "a list of texts": ("arms", "commands"),
-    "a list of numbers": ("factors", "batch_sizes"),
+    "a list of numbers": ("factors",),
+    "a list of whole numbers": ("batch_sizes",),
 }
 
 
 def _check_values(where: str, found: Mapping[str, Any]) -> None:
     """Raises ValueError if a value is of another type than it must be."""
     fits = {
-        "a whole number": lambda x: isinstance(x, int) and x > 0,
-        "a text": lambda x: isinstance(x, str),
-        "a list of texts": lambda x: (
-            isinstance(x, list) and all(isinstance(y, str) for y in x)
-        ),
-        "a list of numbers": lambda x: (
-            isinstance(x, list) and all(isinstance(y, int | float) for y in x)
+        "a whole number": lambda x: misfit(x, int) is None and x > 0,
+        "a text": lambda x: misfit(x, str) is None,
+        "a list of texts": lambda x: misfit(x, [str]) is None,
+        "a list of numbers": lambda x: misfit(x, [float]) is None,
+        "a list of whole numbers": lambda x: (
+            misfit(x, [int]) is None and all(y > 0 for y in x)
         ),
     }
     for what, keys in _VALUES.items():
@@ -199,7 +201,7 @@ def run(
         made = kinds[study.kind](study, out, jobs=jobs, console=console, **options)
         for path in made:
             if path.suffix == ".json":
-                content = json.loads(path.read_text())
+                content = read_json(path, {}, "a result")
                 content["made_by"] = {
                     **content.get("made_by", made_by()),
                     "manifest": study.name,

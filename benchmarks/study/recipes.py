@@ -6,7 +6,6 @@ from the paper where it tells how long an epoch took, elsewhere from the operati
 step and the pace at which the paper's own runs went.
 """
 
-import json
 import math
 import pathlib
 import subprocess
@@ -18,7 +17,7 @@ import jax
 from rich.console import Console
 
 from benchmarks import paper, specs
-from benchmarks.files import write_json
+from benchmarks.files import read_json, write_json
 from benchmarks.models import parameter_count
 from benchmarks.train.config import Config
 from benchmarks.train.run import Run
@@ -218,10 +217,12 @@ def check(
     Raises:
       ChildProcessError: a dry run failed.
     """
-    known = json.loads(path.read_text()) if path.exists() else {}
+    known = {"dry_runs": {}}
+    if path.exists():
+        known = read_json(path, {"dry_runs": {str: dict}}, "recipes")
     found = {name: sizes(name) for name in paper.NUMBERS}
     recipes = distinct()
-    done = known.get("dry_runs", {})
+    done = known["dry_runs"]
     data = {
         "hardware": HARDWARE,
         "seeds": SEEDS,

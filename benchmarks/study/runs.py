@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import itertools
-import json
 import multiprocessing
 import os
 import pathlib
@@ -16,13 +15,13 @@ import jax
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from benchmarks.files import write_json
+from benchmarks.files import read_json, write_json
 from benchmarks.locks import holding
 from benchmarks.specs import arm
+from benchmarks.study.outcome import epochs_of, failed_step, read_rows
 from benchmarks.train.config import Config
-from benchmarks.train.folder import check_same_run
+from benchmarks.train.folder import check_same_run, read_description
 from benchmarks.train.loop import NonFiniteLossError, train
-from benchmarks.workloads import workload
 
 # Seconds in which a run is to save and stop.
 _PATIENCE = 30.0
@@ -37,21 +36,28 @@ def is_finished(config: Config) -> bool:
     """Whether a run has come to its end, good or bad.
 
     Raises:
-      ValueError: the run in the folder is another one, or has more epochs.
+      ValueError: the run in the folder is another one, has more epochs, or is damaged.
     """
-    failure, summary = config.out / "failure.json", config.out / "summary.json"
-    if failure.exists() or summary.exists():
-        check_same_run(config)
-    if failure.exists() or not summary.exists():
-        return failure.exists()
-    epochs = config.epochs or workload(config.workload).epochs
-    done = json.loads(summary.read_text())["epochs"]
+    step, summary = failed_step(config), config.out / "summary.json"
+    if step is None and not summary.exists():
+        return False
+    check_same_run(config)
+    described = read_description(config.out)
+    if step is None:
+        done = read_json(summary, {"epochs": int}, "the end of a run")["epochs"]
+    else:
+        done = step // described["steps_per_epoch"] + 1
+    epochs = epochs_of(config)
     if done > epochs:
         raise ValueError(
             f"epochs must be at least {done}, which the run in {config.out} has; got "
             f"{epochs}"
         )
-    return done == epochs
+    # A longer run that was killed leaves its own number in the description.
+    if step is None and not done == described["epochs"] == epochs:
+        return False
+    read_rows(config)
+    return True
 
 
 def execute(config: Config) -> None:

@@ -5,14 +5,13 @@ number of trials, spread over its space by a fixed rule, and the one with the be
 validation accuracy is chosen. Nothing here looks at the test set.
 """
 
-import json
 import math
 import pathlib
 from typing import Any
 
 from rich.console import Console
 
-from benchmarks.files import write_json
+from benchmarks.files import read_json, write_json
 from benchmarks.locks import holding
 from benchmarks.specs import arm, with_options
 from benchmarks.study.compare import collect_outcome, makers
@@ -133,7 +132,8 @@ def read_tuned(folder: pathlib.Path, name: str) -> list[str]:
             f"{folder / 'tuned'} has no results of tune; run python -m benchmarks tune "
             "first"
         )
-    searches = [json.loads(path.read_text()) for path in files]
+    shape = {"workload": str, "chosen": str}
+    searches = [read_json(path, shape, "a search of tune") for path in files]
     for path, search in zip(files, searches, strict=True):
         if search["workload"] != name:
             raise ValueError(

@@ -18,7 +18,7 @@ def write(folder: pathlib.Path, step: int) -> None:
 def damage(folder: pathlib.Path, step: int) -> str | None:
     """What is wrong with a checkpoint that has checksums; None if nothing is."""
     try:
-        known = read_json(folder / NAME, {"step", "sha256"}, "a checkpoint")
+        known = read_json(folder / NAME, {"step": int, "sha256": dict}, "a checkpoint")
         found = _digests(folder)
     except (OSError, ValueError) as error:
         return str(error)

@@ -30,6 +30,18 @@ _FREE = (
     "log",
 )
 
+# What every version has written of a run.
+_DESCRIPTION = {
+    "config": dict,
+    "versions": dict,
+    "workload": str,
+    "optimizer": dict,
+    "epochs": int,
+    "batch_size": int,
+    "steps_per_epoch": int,
+    "parameters": int,
+}
+
 
 @contextlib.contextmanager
 def owning(out: pathlib.Path) -> Iterator[None]:
@@ -76,7 +88,7 @@ def check_folder(config: Config, resume: bool) -> None:
 
 def check_same_run(config: Config) -> None:
     """Raises ValueError if the run in the config's folder is another one."""
-    description = _read(config.out / "config.json")
+    description = read_description(config.out)
     optimizer = arm(config.optimizer)
     options = {"name": optimizer.name, **optimizer.options}
     if description["optimizer"] != options:
@@ -112,7 +124,7 @@ def write_description(
     """Writes ``config.json``, if the run it goes on with was the same."""
     path = out / "config.json"
     if resume and path.exists():
-        earlier = {"refresh_batch_stats": 0, **_read(path)}
+        earlier = {"refresh_batch_stats": 0, **read_description(out)}
         for name in (
             "workload",
             "steps_per_epoch",
@@ -134,5 +146,10 @@ def write_description(
         write_json(path, description)
 
 
-def _read(path: pathlib.Path) -> dict[str, Any]:
-    return read_json(path, {"config", "versions"}, "a run")
+def read_description(out: pathlib.Path) -> dict[str, Any]:
+    """Reads the ``config.json`` of a run.
+
+    Raises:
+      ValueError: it is not one.
+    """
+    return read_json(out / "config.json", _DESCRIPTION, "a run")

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from benchmarks.files import naming, read_json, write_json
+from benchmarks.files import misfit, naming, read_json, write_json
 from ctagd_optax.testbed.files import replacing
 
 
@@ -52,11 +52,13 @@ class Metrics:
                 temporary.write_text("".join(map(_line, self.rows)))
 
     def write(self, row: dict[str, Any]) -> None:
-        """Adds a row; it is in the file when this returns."""
+        """Adds a row; it is on the disk when this returns."""
         self.rows.append(row)
         if self._writes:
             with naming(self._path), self._path.open("a") as file:
                 file.write(_line(row))
+                file.flush()
+                os.fsync(file.fileno())
         for log in self._logs:
             log.write(row)
 
@@ -118,7 +120,8 @@ class WandB:
         self._path = out / "wandb.json"
         self._known = {"id": uuid.uuid4().hex[:8], "step": 0}
         if rows and self._path.exists():
-            self._known = read_json(self._path, {"id", "step"}, "a run of wandb")
+            shape = {"id": str, "step": int}
+            self._known = read_json(self._path, shape, "a run of wandb")
         config = description["config"]
         try:
             self._run = wandb.init(
@@ -220,6 +223,29 @@ def read_metrics(path: pathlib.Path, end: int | None = None) -> list[dict[str, A
             ) from error
         rows.append(row)
     return rows
+
+
+def check_rows(path: pathlib.Path, rows: Iterable[dict[str, Any]], part: str) -> None:
+    """Checks that rows have what all rows of a run have.
+
+    Args:
+      path: their file, for the error.
+      rows: the rows.
+      part: what the run is evaluated on.
+
+    Raises:
+      ValueError: one lacks a figure, or has something else in its place.
+    """
+    needed = {
+        "epoch": int,
+        "train_loss": float | None,
+        f"{part}_accuracy": float,
+        **dict.fromkeys(("seconds", "compile_seconds", "input_wait"), float),
+    }
+    for row in rows:
+        wrong = misfit(row, {**dict.fromkeys(row, float | None), **needed})
+        if wrong:
+            raise ValueError(f"{path}, row of step {row['step']}: {wrong}")
 
 
 def _line(row: dict[str, Any]) -> str:

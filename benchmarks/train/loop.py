@@ -26,7 +26,13 @@ from benchmarks.models import parameter_count
 from benchmarks.train.checkpoints import Checkpoints
 from benchmarks.train.config import Config
 from benchmarks.train.folder import check_folder, owning, write_description
-from benchmarks.train.logs import Metrics, check_logs, open_logs, read_metrics
+from benchmarks.train.logs import (
+    Metrics,
+    check_logs,
+    check_rows,
+    open_logs,
+    read_metrics,
+)
 from benchmarks.train.progress import Reporter
 from benchmarks.train.run import Run, multiplier_figures
 from benchmarks.train.step import TrainState
@@ -138,7 +144,10 @@ def _train(
         report.say(f"going on from step {saved}: {checkpoints.path(saved)}")
     first = int(state.step)
     rows, missing = _rows_until(path, first, steps)
+    check_rows(path, rows, config.part)
     writes = jax.process_index() == 0
+    if writes and first < total:  # killed on the way, it has not ended
+        (config.out / "summary.json").unlink(missing_ok=True)
     logs = open_logs(config.log, config.out, rows, describe(run)) if writes else []
     metrics = stack.enter_context(
         contextlib.closing(Metrics(path, rows, logs, writes=writes))

@@ -42,6 +42,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
+        # A crash of the system must not leave the new name with nothing in it.
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
         # mkstemp's files are private; the result gets what a plain open() would give.
         mask = os.umask(0)
         os.umask(mask)

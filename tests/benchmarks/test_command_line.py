@@ -133,6 +133,15 @@ def test_one_way_to_say_the_batch_size(capsys):
     [
         (b"{}", "does not describe a comparison, as the results.json of compare does"),
         (b"3", "does not describe a comparison, as the results.json of compare does"),
+        (
+            b'{"workload": "a", "epochs": 1, "seeds": [], "arms": []}',
+            "does not describe",
+        ),
+        (
+            b'{"workload": "a", "epochs": 1, "seeds": [], "arms": {"b": {"role": ""}}}',
+            "does not describe a comparison, as the results.json of compare does: "
+            "arms.b must have runs",
+        ),
         (b"arms", "is not JSON: Expecting value: line 1 column 1 (char 0)"),
         (b"\xff", "is not JSON: 'utf-8' codec can't decode byte 0xff"),
     ],

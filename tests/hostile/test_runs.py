@@ -393,6 +393,48 @@ def test_a_row_that_is_none(tmp_path, line):
     assert read_metrics(path, end=8) == [{"step": 8}]
 
 
+def test_a_row_without_its_figures(run, capfd):
+    path = run / "metrics.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(['{"step": 8}\n', *lines[1:]]))
+    assert train(run, "--epochs", 4, "--resume") == 2
+    said = capfd.readouterr().err
+    assert said.startswith(f"error: {path}, row of step 8: it must have compile_")
+    assert len(said.splitlines()) == 1
+    assert path.read_text().startswith('{"step": 8}\n{')
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not JSON: "),
+        ("{}", "does not describe a run: it must have batch_size, config, epochs, opt"),
+        (
+            '{"config": {}, "versions": {}}',
+            "does not describe a run: it must have batch_size, epochs, optimizer, par",
+        ),
+    ],
+)
+def test_a_damaged_description(run, text, message, capfd):
+    path = run / "config.json"
+    path.write_text(text)
+    assert train(run, "--epochs", 4, "--resume") == 2
+    said = capfd.readouterr().err
+    assert said.startswith(f"error: {path} {message}")
+    assert len(said.splitlines()) == 1
+
+
+def test_a_run_that_goes_on_has_no_summary_until_its_end(run, capfd):
+    assert train(run, "--epochs", 2, "--resume") == 2
+    assert train(run, "--resume", "--batch-size", 8) == 2
+    assert (run / "summary.json").exists()
+    with room(5000):
+        assert train(run, "--epochs", 4, "--resume") == 2
+    assert not (run / "summary.json").exists()
+    assert train(run, "--epochs", 4, "--resume") == 0
+    assert json.loads((run / "summary.json").read_text())["epochs"] == 4
+
+
 def test_the_last_row_cut_off_is_measured_again(run, finished):
     path = run / "metrics.jsonl"
     path.write_text(path.read_text()[:-20])

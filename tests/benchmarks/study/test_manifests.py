@@ -14,6 +14,7 @@ pytestmark = pytest.mark.usefixtures("default_jax")
 
 QUIET = Console(quiet=True)
 COMPARE = "kind = 'compare'\nworkload = 'x'\narms = ['sgd']\n"
+SWEEP = "kind = 'sweep'\nworkload = 'x'\nmethod = 'y'\nseeds = 1\n"
 SMALL = {
     "kind": "compare",
     "workload": "digits_mlp",
@@ -129,14 +130,25 @@ def test_results_are_published_where_pages_find_them(tmp_path, monkeypatch):
             "study bad: tuned must be a table with arms and trials",
         ),
         (
-            "kind = 'sweep'\nworkload = 'x'\nmethod = 'y'\nseeds = 1\nfactors = 3",
+            f"{SWEEP}factors = 3",
             "study bad: factors must be a list of numbers, got 3",
         ),
+        ("kind = ['a']", r"study bad: kind must be one of compare.* got \['a'\]"),
+        ("kind = {}", r"study bad: kind must be one of compare.* got {}"),
+        (f"{COMPARE}seeds = true", "study bad: seeds must be a whole number, got True"),
+        (
+            f"{SWEEP}factors = [1]\nbatch_sizes = [16.5]",
+            r"batch_sizes must be a list of whole numbers, got \[16.5\]",
+        ),
+        (f"{SWEEP}factors = [1]\nbatch_sizes = [0]", "must be a list of whole numbers"),
+        (f"{SWEEP}factors = [true]", r"factors must be a list of numbers, got \[True"),
+        ("a = \udcff", "bad.toml is not TOML: 'utf-8' codec can't decode byte 0xff"),
+        (f"a = {'[' * 9999}", "bad.toml is not TOML: "),
     ],
 )
 def test_bad_manifests(text, message, tmp_path):
     path = tmp_path / "bad.toml"
-    path.write_text(text)
+    path.write_text(text, "utf-8", "surrogateescape")
     with pytest.raises(ValueError, match=message):
         manifests.read(str(path))
 
@@ -144,7 +156,7 @@ def test_bad_manifests(text, message, tmp_path):
 def test_unknown_studies():
     with pytest.raises(ValueError, match="unknown study 'digit_mlp'; did you mean dig"):
         manifests.read("digit_mlp")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match=r"^no file none\.toml$"):
         manifests.read(str(pathlib.Path("none.toml")))
 
 

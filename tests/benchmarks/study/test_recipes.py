@@ -172,6 +172,19 @@ def test_a_dry_run_that_fails_says_why():
         recipes._run("python -m nothing_here")
 
 
+@pytest.mark.parametrize("text", ["{}", "[]", '{"estimates": {}, "dry_runs": []}'])
+def test_files_of_something_else_are_neither_read_nor_replaced(text, tmp_path, capsys):
+    path = tmp_path / "r.json"
+    path.write_text(text)
+    for options in ([], ["--check"]):
+        with pytest.raises(SystemExit, match="2"):
+            command_line.main(["recipes", "--out", str(path), *options])
+        said = capsys.readouterr().err
+        assert said.startswith(f"error: {path} does not describe recipes: ")
+        assert said.count("\n") == 1
+    assert path.read_text() == text
+
+
 def test_the_list_has_every_command(capsys):
     assert command_line.main(["recipes"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -72,3 +72,19 @@ def test_the_best_on_the_validation_part_is_chosen(tmp_path):
 def test_nothing_tuned(tmp_path):
     with pytest.raises(FileNotFoundError, match="python -m benchmarks tune"):
         tune.read_tuned(tmp_path, "digits_mlp")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not JSON: "),
+        ("{}", "does not describe a search of tune: it must have chosen, workload"),
+        ('{"workload": "digits_mlp", "chosen": 1}', ".*chosen must be a text, got 1"),
+    ],
+)
+def test_damaged_searches(text, message, tmp_path):
+    path = tmp_path / "tuned" / "sgd.json"
+    path.parent.mkdir()
+    path.write_text(text)
+    with pytest.raises(ValueError, match=rf"^{path} {message}"):
+        tune.read_tuned(tmp_path, "digits_mlp")

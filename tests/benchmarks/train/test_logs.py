@@ -26,6 +26,14 @@ def test_rows_are_lines(tmp_path):
     metrics.close()
 
 
+def test_a_row_is_on_the_disk_when_it_is_written(tmp_path, monkeypatch):
+    path, seen = tmp_path / "m.jsonl", []
+    metrics = logs.Metrics(path)
+    monkeypatch.setattr(os, "fsync", lambda _: seen.append(path.read_text()))
+    metrics.write({"step": 1})
+    assert seen == ['{"step": 1}\n']
+
+
 def test_rows_after_the_checkpoint_are_dropped(tmp_path):
     path = tmp_path / "m.jsonl"
     path.write_text('{"step": 1}\n{"step": 2}\n{"step": 3}\n{"st')
