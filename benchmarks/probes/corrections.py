@@ -148,7 +148,7 @@ def rows(found: dict[str, Any]) -> list[dict[str, str]]:
       >>> from benchmarks.probes import corrections
       >>> found = {"changes": {"64": {"ct_sgd": [[-0.1, 0.02], [-0.05, 0.001]]}}}
       >>> list(corrections.rows(found)[0].values())
-      ['`ct_sgd`', '64', '4', '100 %', '50 %', '25 %', '+2.0 %', '−2.5 %']
+      ['ct_sgd', '64', '4', '100 %', '50 %', '25 %', '+2.0 %', '−2.5 %']
     """
 
     def row(name: str, size: str, values: list[float]) -> dict[str, str]:
