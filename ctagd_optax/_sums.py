@@ -97,7 +97,7 @@ def _split(x: jax.Array, t: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 @_split.defjvp
-def _split_jvp(numbers, tangents):
+def _split_jvp(numbers, tangents) -> Any:  # JAX wants float0, which is no Array
     high, low = _split(*numbers)
     nothing = np.zeros(low.shape, jax.dtypes.float0)
     return (high, low), (tangents[0].astype(high.dtype), nothing)

@@ -12,7 +12,7 @@ import optax
 import pytest
 
 import ctagd_optax
-from ctagd_optax import _ct_agd
+from ctagd_optax import _close_epoch
 from ctagd_optax._estimators.secant import quotient_noise
 from tests import reference
 
@@ -197,7 +197,7 @@ def check(switches, problem):
     )
 
 
-search = jax.jit(_ct_agd.clipped_quantiles, static_argnames="q")
+search = jax.jit(_close_epoch.clipped_quantiles, static_argnames="q")
 
 
 def compiled_quantiles(tensors, q, *args):
@@ -210,7 +210,7 @@ def compiled_quantiles(tensors, q, *args):
     "switches", COMBINATIONS, ids=lambda s: "-".join(map(str, s.values()))
 )
 def test_every_combination_of_switches(switches, monkeypatch):
-    monkeypatch.setattr(_ct_agd, "clipped_quantiles", compiled_quantiles)
+    monkeypatch.setattr(_close_epoch, "clipped_quantiles", compiled_quantiles)
     tree = {
         "matrix": ((3, 2), "float32"),
         "nested": ({"scalar": ((), "float64"), "none": None}, [((0,), "float32")]),

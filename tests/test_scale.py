@@ -8,7 +8,7 @@ import optax
 import pytest
 
 import ctagd_optax
-from ctagd_optax import _ct_agd, _trees
+from ctagd_optax import _close_epoch, _trees
 from tests import test_reference, test_robust
 
 pytestmark = pytest.mark.usefixtures("default_jax", "one_device")
@@ -92,7 +92,7 @@ def test_robust_is_the_references_on_one_device(pooling, strict_jax):
 def test_literal_is_the_references_on_one_device(unobserved, strict_jax, monkeypatch):
     # Compiled here, as the rest of it is not.
     quantiles = test_reference.compiled_quantiles
-    monkeypatch.setattr(_ct_agd, "clipped_quantiles", quantiles)
+    monkeypatch.setattr(_close_epoch, "clipped_quantiles", quantiles)
     tree = {"a": ((3, 2), "float32"), "b": ((3, 2), "float32")}
     problem = {"tree": tree, "seed": 0, "steps_per_epoch": 4, "momentum": 0.85}
     switches = {**test_reference.DEFAULTS, "unobserved": unobserved}

@@ -1,0 +1,188 @@
+"""The sentences of the report: where a run is, what the method did, and why."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ctagd_optax._rule import MotionSums, Rule, step_length
+from ctagd_optax._wrapper import CTAGDState
+
+
+def array(field: Any) -> Any:
+    [array] = jax.tree.leaves(field)  # some frameworks wrap arrays into a node
+    return array
+
+
+def column(field: Any) -> Any:
+    return np.asarray(array(field)).tolist()
+
+
+def _opening(name: str, state: CTAGDState) -> tuple[str, bool]:
+    """Where the run is, and whether an epoch was closed by the last step."""
+    epoch, step, length = (
+        column(getattr(state, field))
+        for field in ("epoch", "epoch_step", "epoch_length")
+    )
+    if step:
+        return f"{name}, epoch {epoch + 1}, step {step} of {length}:", False
+    return f"{name}, {epoch} epoch{'s' if epoch > 1 else ''} done:", True
+
+
+def _range(values: Sequence[float], form: str = ".3g") -> str:
+    low, high = (
+        format(x, form if x < 999.5 else ".0f") for x in (min(values), max(values))
+    )
+    return high if low == high else f"{low} to {high}"
+
+
+def robust_sentences(state: CTAGDState, rows: Sequence[Any]) -> list[str]:
+    if column(state.step_count) == 0 or not rows:
+        return ["robust_ct_agd: no step has been taken yet."]
+    *_, confidence, _, allowed = column(state.evidence.settings)
+    where, closed = _opening("robust_ct_agd", state)
+    if closed:
+        said = [f"{where} the next starts at multiplier "]
+        multipliers = [1 / row.gamma for row in rows]
+    else:
+        said = [f"{where} multiplier "]
+        multipliers = column(state.memory.last_multiplier)
+    said[0] += f"{_range(multipliers)} of {allowed:g} allowed"
+    first = column(state.epoch) == 0
+    starts = [1 / row.gamma for row in rows]
+    if not (first or closed) and max(starts) > max(1, *multipliers):
+        said[0] += f", down from {_range(starts)} at the start of the epoch"
+    relative_rate = column(state.memory.last_schedules)[0]
+    scheduled = not closed and relative_rate != 1
+    said[0] += f", schedule {relative_rate:.3g}." if scheduled else "."
+    if scheduled and first and 0 < relative_rate < 0.01:
+        said.append(
+            "A schedule is relative to the backbone's learning rate, 1 at its peak."
+        )
+    if first:  # it follows the evidence step by step
+        sums = MotionSums(*(jnp.asarray(array(x)) for x in state.evidence.sums))
+        high, low, trend = step_length(sums, jnp.float32(1), confidence)
+        judged = high, low, trend, jnp.full_like(high, Rule().early_target)
+    else:
+        info = state.info
+        fields = info.step_high, info.step_low, info.trend, info.threshold
+        judged = (array(x) for x in fields)
+    groups: dict[str, tuple[list[float], list[str]]] = {}
+    figures = zip(*(np.asarray(x).tolist() for x in judged), strict=True)
+    for row, figure in zip(rows, figures, strict=False):
+        reason, value = _reason(*figure, first=first)
+        if row.loss:  # then the curvature does not decide alone
+            reason = reason.removesuffix(_BLIND).replace(_STAYS, ".")
+        values, paths = groups.setdefault(reason, ([], []))
+        values.append(value)
+        paths.append(row.path)
+    for reason, (values, paths) in groups.items():
+        text = reason.format(_range(values, ".2g"))
+        if len(groups) > 1:
+            names = ", ".join(paths[:3]) + (", …" if len(paths) > 3 else "")
+            text = f"{len(paths)} of {len(rows)} tensors ({names}): {text}"
+        said.append(text)
+    if not first and rows[0].loss:
+        said.append(_loss_sentence(rows[0]))
+    if min(multipliers) >= 0.999 * allowed > 1:
+        said.append(
+            "It is at the largest multiplier allowed: raise the backbone's learning "
+            "rate, or multiplier_max."
+        )
+    return said
+
+
+_STAYS = ": not clearly short, so it stays."
+_BLIND = " Or pass value=loss to update: it tries a larger one where the loss allows."
+
+
+def _loss_sentence(row: Any) -> str:
+    """What the loss said of the multiplier."""
+    text = f"The loss was {row.loss:.3g} at the end of the epoch"
+    if row.gain:
+        way = "lower" if row.gain > 0 else "higher"
+        text += f", {abs(row.gain):.2g} {way} than an epoch before"
+    if row.tried:
+        return f"{text}: a larger multiplier is tried."
+    if row.wait:
+        epochs = f"{row.wait + 1:g} epochs"
+        return f"{text}. A larger one did not help; the next comes in {epochs}."
+    return f"{text}."
+
+
+def _reason(
+    high: float, low: float, trend: float, threshold: float, *, first: bool
+) -> tuple[str, float]:
+    """Why the multiplier is what it is, and what to do if it does nothing."""
+    when = (
+        "So far, steps at multiplier 1 are" if first else "In the last epoch steps were"
+    )
+    if not np.isfinite(low):
+        return (
+            "Nothing is measured yet, so it is at most 1. It takes four steps in an "
+            "epoch, with parameters that move."
+        ), 0.0
+    if high < 0:
+        return (
+            "The steps go uphill by their own gradients, so it is at most 1. Check "
+            "the sign of the learning rate."
+        ), 0.0
+    if trend > 0 and high < threshold:
+        grows = "it grows." if first else "it grew."
+        return f"{when} at most {{}} Newton steps long: {grows}", high
+    if low > 1:
+        shrinks = "it is 1 for now." if first else "it shrank."
+        return f"{when} at least {{}} Newton steps long: {shrinks}", low
+    if trend < 0:
+        return (
+            "The loss rises along the last step: gradient noise dominates, or the "
+            "learning rate is high. "
+            + ("It is 1 for now." if first else "Above 1 it falls by a tenth an epoch.")
+            + " If it stays at 1, try a larger batch or another learning rate."
+            + _BLIND
+        ), 0.0
+    if trend == 0:
+        return (
+            "Gradient noise hides how long steps are: "
+            + ("it is 1 for now." if first else "it stays.")
+            + " Larger batches or a longer steps_per_epoch would tell more."
+            + _BLIND
+        ), 0.0
+    about = ": it is 1 for now." if first else _STAYS
+    return f"{when} up to {{}} Newton steps long{about}", high
+
+
+def ct_agd_sentences(state: CTAGDState, rows: Sequence[Any]) -> list[str]:
+    if column(state.step_count) == 0 or not rows:
+        return ["ct_agd: no step has been taken yet."]
+    where, closed = _opening("ct_agd", state)
+    rates = [1 / row.gamma if closed else row.multiplier for row in rows]
+    starts = " the next starts at" if closed else ""
+    said = [f"{where}{starts} learning rate × {_range(rates)}."]
+    if column(state.epoch) == 0:
+        return [*said, "γ is 1 until the first epoch has been closed."]
+    sizes = [int(np.prod(row.shape)) for row in rows]
+
+    def share(name: str) -> float:
+        shares = (getattr(row, name) for row in rows)
+        seen = sum(size * x for size, x in zip(sizes, shares, strict=True))
+        return seen / max(sum(sizes), 1)
+
+    said.append(
+        f"In the last epoch {share('observed'):.0%} of the coordinates had evidence; "
+        f"{share('clamped_low'):.0%} were at curvature_min and "
+        f"{share('clamped_high'):.0%} at curvature_max."
+    )
+    if all(row.observed == 0 for row in rows):
+        said.append(
+            "Without evidence γ is 1 and nothing is corrected: no step was longer than "
+            "eps, or epochs have a single step. Lower eps, or use robust_ct_agd."
+        )
+    elif share("observed") < 0.1:
+        said.append(
+            "So little evidence makes γ a guess of the clamp. Lower eps, or use "
+            "robust_ct_agd."
+        )
+    return said
