@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import numbers
 from collections.abc import Mapping
 from typing import Any
 
@@ -122,6 +123,9 @@ def check_schedule(name: str, schedule: Any) -> None:
         )
 
 
+_LOSS = {"loss", "losses", "loss_value", "loss_val", "train_loss", "val", "values"}
+
+
 def check_extra_args(extra_args: Mapping[str, Any]) -> None:
     """Checks that no extra argument of update is a misspelt one of ours."""
     close = difflib.get_close_matches("epoch_end", extra_args, cutoff=0.75)
@@ -129,8 +133,25 @@ def check_extra_args(extra_args: Mapping[str, Any]) -> None:
     close += [x for x in extra_args if "epoch" in x and any(end in x for end in ends)]
     for name in close:
         raise TypeError(f"update has no argument {name!r}; did you mean epoch_end?")
-    if "loss" in extra_args and "value" not in extra_args:
-        raise TypeError("update has no argument 'loss'; pass it as value=loss")
+    for name in _LOSS.intersection(extra_args):
+        if "value" not in extra_args:
+            raise TypeError(f"update has no argument {name!r}; pass it as value=loss")
+
+
+def check_value(value: Any) -> None:
+    """Checks that a loss is one number."""
+    array = hasattr(value, "dtype")
+    if array and np.size(value) != 1:
+        raise ValueError(
+            "value must be one number, the loss of the batch; got shape "
+            f"{np.shape(value)}"
+        )
+    if not (array or isinstance(value, numbers.Real)):
+        raise TypeError(
+            f"value must be one number, the loss of the batch; got "
+            f"{type(value).__name__}. With has_aux=True, jax.value_and_grad returns "
+            "((loss, aux), gradients): pass the loss alone"
+        )
 
 
 def check_not_wrapped(backbone_state: Any, state_type: type) -> None:

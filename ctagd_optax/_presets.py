@@ -1,7 +1,7 @@
 """The paper's set-ups in one call."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -11,6 +11,12 @@ from jax.typing import ArrayLike
 from ctagd_optax._checks import check_number, check_rate
 from ctagd_optax._ct_agd import ct_agd
 
+_OPTIONS = [
+    option
+    for option in inspect.signature(ct_agd).parameters.values()
+    if option.kind is option.KEYWORD_ONLY
+]
+
 
 def _show_options(preset: Callable[..., Any]) -> Callable[..., Any]:
     """Lists ct_agd's options in the signature in place of ``**options``.
@@ -19,13 +25,16 @@ def _show_options(preset: Callable[..., Any]) -> Callable[..., Any]:
     """
     signature = inspect.signature(preset)
     own = list(signature.parameters.values())[:-1]
-    options = [
-        p
-        for p in inspect.signature(ct_agd).parameters.values()
-        if p.kind is p.KEYWORD_ONLY
-    ]
-    preset.__signature__ = signature.replace(parameters=own + options)  # pyright: ignore
+    preset.__signature__ = signature.replace(parameters=own + _OPTIONS)  # pyright: ignore
     return preset
+
+
+def _check_options(preset: str, options: Mapping[str, Any]) -> None:
+    for name in set(options) - {option.name for option in _OPTIONS}:
+        raise TypeError(
+            f"{preset} has no option {name!r}; for another backbone call "
+            "ct_agd(optimizer, steps_per_epoch), for a schedule give learning_rate one"
+        )
 
 
 @_show_options
@@ -64,6 +73,7 @@ def ct_sgd(
       >>> print(f"f = {f(params):.4f} after {state.epoch} epochs")
       f = 0.0002 after 6 epochs
     """
+    _check_options("ct_sgd", ct_agd_options)
     check_rate("learning_rate", learning_rate)
     check_number("weight_decay", weight_decay, 0)
     backbone = optax.chain(
@@ -111,6 +121,7 @@ def ct_adam(
       >>> print(f"f = {f(params):.4f} after {state.epoch} epochs")
       f = 0.0000 after 10 epochs
     """
+    _check_options("ct_adam", ct_agd_options)
     check_rate("learning_rate", learning_rate)
     check_number("weight_decay", weight_decay, 0)
     backbone = optax.chain(

@@ -184,7 +184,8 @@ def curvature_report(state: optax.OptState, params: optax.Params) -> CurvatureRe
     """
     if any(map(_is_ours, jax.tree.leaves(params, is_leaf=_is_ours))):
         raise TypeError(
-            "the arguments are swapped: call curvature_report(state, params)"
+            "params holds an optimizer's state: call curvature_report(state, params), "
+            "of a train state with its .params"
         )
     inner = _find(state)
     if any(isinstance(x, Tracer) for x in jax.tree.leaves(inner)):

@@ -87,7 +87,7 @@ class RobustMemory(NamedTuple):
     own_square: jax.Array  # ‖u‖²
     own_sum: jax.Array  # a weighted sum of its entries
     last_multiplier: jax.Array  # m_{t-1}, without the schedule
-    last_schedules: jax.Array  # s_{t-1} and s_{t-2}
+    schedules: jax.Array  # s_{t-1}, s_{t-2}, and the largest so far
     streak: jax.Array  # finite gradients in a row
 
 
@@ -210,7 +210,7 @@ def robust_method(
             jax.tree.map(jnp.zeros_like, params),
             zeros_like(params, accumulator_dtype),
             *(zeros() for _ in range(4)),
-            last_schedules=zeros(2),
+            schedules=zeros(3),
             streak=zeros(dtype=jnp.int32),
         )
         info = (zeros() for _ in RobustInfo._fields[1:])
@@ -268,7 +268,7 @@ def robust_method(
         sample = jnp.sum(jnp.where(known, sample, 0), keepdims=True)
         agreement = evidence.agreement + sample
         share = jnp.where(agreement < 0, -share, share)
-        before, earlier = memory.last_schedules
+        before, earlier, _ = memory.schedules
         curvature = (seen.older - evidence.last_overlap) / scale
         fresh = -before * evidence.last_overlap
         promise = earlier * share * memory.own_promise
@@ -303,6 +303,7 @@ def robust_method(
         schedule = jax.lax.stop_gradient(step.schedule)
         streak = jnp.where(step.epoch_step == 0, 0, memory.streak)
         applied = schedule * multiplier
+        last, _, largest = memory.schedules
         return RobustMemory(
             previous_params=seen.params,
             previous_motion=seen.motion,
@@ -310,7 +311,7 @@ def robust_method(
             own_square=applied**2 * seen.own_square,
             own_sum=applied * seen.own_sum,
             last_multiplier=multiplier,
-            last_schedules=jnp.stack([schedule, memory.last_schedules[0]]),
+            schedules=jnp.stack([schedule, last, jnp.maximum(schedule, largest)]),
             streak=jnp.where(step.finite_vector(), streak + 1, 0),
         )
 

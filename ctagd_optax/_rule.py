@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from ctagd_optax._checks import check_value
+
 
 class Rule(NamedTuple):
     """The constants of the rule; each was measured, none needs tuning by a user."""
@@ -123,12 +125,8 @@ def follow(loss: Loss, value: Any, promise: jax.Array, step: jax.Array) -> Loss:
     """Adds a step; a value that is not finite, or None, changes nothing."""
     if value is None:
         return loss
-    value = jnp.asarray(value, jnp.float32)
-    if value.size != 1:
-        raise ValueError(
-            f"value must be one number, the loss of the batch; got shape {value.shape}"
-        )
-    now = Loss(jnp.reshape(value, (1,)), promise)
+    check_value(value)
+    now = Loss(jnp.reshape(jnp.asarray(value, jnp.float32), (1,)), promise)
     counted = jnp.isfinite(now.mean_loss) & jnp.isfinite(promise)
     weight = 9 / (step.astype(jnp.float32) + 9)  # of step t among those up to t: ~ t⁸
     weight = jnp.where(counted, weight, 0)

@@ -54,13 +54,21 @@ def robust_sentences(state: CTAGDState, rows: Sequence[Any]) -> list[str]:
     starts = [1 / row.gamma for row in rows]
     if not (first or closed) and max(starts) > max(1, *multipliers):
         said[0] += f", down from {_range(starts)} at the start of the epoch"
-    relative_rate = column(state.memory.last_schedules)[0]
+    relative_rate, _, peak = column(state.memory.schedules)
     scheduled = not closed and relative_rate != 1
     said[0] += f", schedule {relative_rate:.3g}." if scheduled else "."
-    if scheduled and first and 0 < relative_rate < 0.01:
+    if 0 < peak < (0.01 if first else 0.1):
         said.append(
-            "A schedule is relative to the backbone's learning rate, 1 at its peak."
+            f"The schedule was at most {peak:.3g} so far. It is relative to the "
+            "backbone's learning rate, so its peak should be 1."
         )
+    length = column(state.epoch_length)
+    if length < 4 and max(*multipliers, *starts) <= 1:
+        said.append(
+            f"It takes four steps in an epoch to measure anything, and steps_per_epoch "
+            f"is {length}. It counts calls of update, not epochs."
+        )
+        return said
     if first:  # it follows the evidence step by step
         sums = MotionSums(*(jnp.asarray(array(x)) for x in state.evidence.sums))
         high, low, trend = step_length(sums, jnp.float32(1), confidence)
@@ -69,12 +77,12 @@ def robust_sentences(state: CTAGDState, rows: Sequence[Any]) -> list[str]:
         info = state.info
         fields = info.step_high, info.step_low, info.trend, info.threshold
         judged = (array(x) for x in fields)
+    heard = rows[0].loss != 0 or any(column(state.evidence.late.mean_loss))
     groups: dict[str, tuple[list[float], list[str]]] = {}
     figures = zip(*(np.asarray(x).tolist() for x in judged), strict=True)
     for row, figure in zip(rows, figures, strict=False):
-        reason, value = _reason(*figure, first=first)
-        if row.loss:  # then the curvature does not decide alone
-            reason = reason.removesuffix(_BLIND).replace(_STAYS, ".")
+        told = row.loss != 0
+        reason, value = _reason(*figure, first=first, told=told, heard=heard)
         values, paths = groups.setdefault(reason, ([], []))
         values.append(value)
         paths.append(row.path)
@@ -94,7 +102,6 @@ def robust_sentences(state: CTAGDState, rows: Sequence[Any]) -> list[str]:
     return said
 
 
-_STAYS = ": not clearly short, so it stays."
 _BLIND = " Or pass value=loss to update: it tries a larger one where the loss allows."
 
 
@@ -106,19 +113,35 @@ def _loss_sentence(row: Any) -> str:
         text += f", {abs(row.gain):.2g} {way} than an epoch before"
     if row.tried:
         return f"{text}: a larger multiplier is tried."
+    text += "."
     if row.wait:
-        epochs = f"{row.wait + 1:g} epochs"
-        return f"{text}. A larger one did not help; the next comes in {epochs}."
-    return f"{text}."
+        text += " A larger multiplier did not help."
+        text += f" The next trial comes in {row.wait + 1:g} epochs."
+    if row.gain < 0 and row.gamma >= 1:
+        text += " If it keeps rising, lower the backbone's learning rate."
+    return text
 
 
 def _reason(
-    high: float, low: float, trend: float, threshold: float, *, first: bool
+    high: float,
+    low: float,
+    trend: float,
+    threshold: float,
+    *,
+    first: bool,
+    told: bool,
+    heard: bool,
 ) -> tuple[str, float]:
-    """Why the multiplier is what it is, and what to do if it does nothing."""
+    """Why the multiplier is what it is, and what to do if it does nothing.
+
+    Where the loss was told in the last epoch, curvature does not decide alone; where
+    it is heard now, nobody needs to be told to pass it.
+    """
     when = (
         "So far, steps at multiplier 1 are" if first else "In the last epoch steps were"
     )
+    stays = "it is 1 for now" if first else "it stays"
+    blind = "" if heard else _BLIND
     if not np.isfinite(low):
         return (
             "Nothing is measured yet, so it is at most 1. It takes four steps in an "
@@ -136,22 +159,19 @@ def _reason(
         shrinks = "it is 1 for now." if first else "it shrank."
         return f"{when} at least {{}} Newton steps long: {shrinks}", low
     if trend < 0:
+        falls = "It is 1 for now." if first else "Above 1 it falls by a tenth an epoch."
         return (
             "The loss rises along the last step: gradient noise dominates, or the "
-            "learning rate is high. "
-            + ("It is 1 for now." if first else "Above 1 it falls by a tenth an epoch.")
-            + " If it stays at 1, try a larger batch or another learning rate."
-            + _BLIND
+            f"learning rate is high.{'' if told else f' {falls}'} If it stays at 1, "
+            f"try a larger batch or another learning rate.{blind}"
         ), 0.0
     if trend == 0:
         return (
-            "Gradient noise hides how long steps are: "
-            + ("it is 1 for now." if first else "it stays.")
-            + " Larger batches or a longer steps_per_epoch would tell more."
-            + _BLIND
+            f"Gradient noise hides how long steps are{'' if told else f': {stays}'}. "
+            f"Larger batches or a longer steps_per_epoch would tell more.{blind}"
         ), 0.0
-    about = ": it is 1 for now." if first else _STAYS
-    return f"{when} up to {{}} Newton steps long{about}", high
+    only = f" It grows only from steps below {threshold:.2g}: {stays}."
+    return f"{when} up to {{}} Newton steps long.{'' if told else only}", high
 
 
 def ct_agd_sentences(state: CTAGDState, rows: Sequence[Any]) -> list[str]:

@@ -303,3 +303,9 @@ def test_it_settles_near_a_minimum(unobserved):
     opt = ctagd_optax.ct_agd(optax.sgd(0.01, momentum=0.85), 20, unobserved=unobserved)
     params, _ = problems.train(opt, problems.params(), 400)
     assert problems.loss(params) < 1e-6
+
+
+@pytest.mark.parametrize("preset", ["ct_sgd", "ct_adam"])
+def test_an_unknown_option_of_a_preset(preset):
+    with pytest.raises(TypeError, match=f"{preset} has no option 'schedule'; .* give"):
+        getattr(ctagd_optax, preset)(steps_per_epoch=5, schedule=lambda step: 1.0)

@@ -108,7 +108,31 @@ def test_a_schedule_that_is_not_relative_is_noticed(standard_promotion):
     schedule = optax.cosine_decay_schedule(3e-4, 100)
     opening, advice, *_ = robust(lambda n, x: x, 3, schedule=schedule).sentences
     assert "schedule 0.000" in opening
-    assert "relative to the backbone's learning rate, 1 at its peak" in advice
+    expected = "The schedule was at most 0.0003 so far. It is relative to the backbone"
+    assert advice.startswith(expected)
+    advice = robust(lambda n, x: x, 24, schedule=schedule).sentences[1]
+    assert advice.startswith(expected)
+
+
+def test_a_schedule_that_falls_to_0_is_relative(standard_promotion):
+    schedule = optax.cosine_decay_schedule(1.0, 24)
+    report = robust(lambda n, x: x, 24, schedule=schedule)
+    assert "The schedule was" not in " ".join(report.sentences)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_epochs_that_are_too_short_to_measure(length):
+    said = " ".join(robust(lambda n, x: x, 12, length=length).sentences)
+    assert (
+        f"four steps in an epoch to measure anything, and steps_per_epoch is {length}."
+        in said
+    )
+
+
+def test_a_loss_that_is_heard_is_not_asked_for():
+    report = robust(noise, 9, value=lambda n: 9.0)
+    assert "Gradient noise hides" in " ".join(report.sentences)
+    assert "pass value" not in " ".join(report.sentences)
 
 
 def test_the_robust_method_in_an_open_later_epoch():
@@ -153,7 +177,7 @@ def test_the_robust_method_in_an_open_later_epoch():
             lambda n, x: 0.5 * x,
             24,
             {"rate": 1.0, "multiplier_max": 1.0},
-            "not clearly short, so it stays",
+            "It grows only from steps below 0.25: it stays.",
         ),
     ],
 )
@@ -173,7 +197,8 @@ def noise(n, x):
         (lambda n: 9.0, 1, "The loss was 9 at the end of the epoch: a larger"),
         (lambda n: 9.0 - n // 12, 2, "at the end of the epoch, 1 lower than an epoch"),
         (lambda n: 9.0 + n // 12, 2, "the end of the epoch, 1 higher than an epoch"),
-        (lambda n: 9.0 + n // 12, 2, "did not help; the next comes in 2 epochs."),
+        (lambda n: 9.0 + n // 12, 3, "keeps rising, lower the backbone's learning"),
+        (lambda n: 9.0 + n // 12, 2, "did not help. The next trial comes in 2 epochs."),
     ],
 )
 def test_what_the_loss_said(value, epochs, said):
@@ -202,7 +227,7 @@ def test_a_schedule_is_told_apart_from_the_multiplier(standard_promotion):
 def test_bad_input():
     params, state = trained()
     with pytest.raises(
-        TypeError, match=r"swapped: call curvature_report\(state, params"
+        TypeError, match=r"an optimizer's state: call curvature_report\(state, params"
     ):
         ctagd_optax.curvature_report(params, state)
     bare = optax.sgd(0.1).init(params)

@@ -228,6 +228,9 @@ def test_the_last_fifth_of_an_epoch_weighs_most():
     assert unknown == Loss(0 * one, 0 * one)
     with pytest.raises(ValueError, match=r"value must be one number.* shape \(2,\)"):
         follow(loss, jnp.ones(2), one, jnp.asarray(0))
+    for value in ((1.0, {"accuracy": 0.5}), lambda: 1.0, "1.0"):
+        with pytest.raises(TypeError, match=r"one number.*: pass the loss alone"):
+            follow(loss, value, one, jnp.asarray(0))
 
 
 def test_without_a_loss_it_is_as_before():

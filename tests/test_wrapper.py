@@ -219,11 +219,12 @@ def test_annealing_may_return_one_number(annealing):
     np.testing.assert_array_equal(state.multiplier, 0.5)
 
 
-def test_a_loss_by_another_name_is_not_lost():
+@pytest.mark.parametrize("name", ["loss", "val", "values", "train_loss"])
+def test_a_loss_by_another_name_is_not_lost(name):
     opt, params = ctagd_optax.ct_sgd(steps_per_epoch=5), problems.params()
     state = opt.init(params)
-    with pytest.raises(TypeError, match="no argument 'loss'; pass it as value=loss"):
-        opt.update(params, state, params, loss=1.0)
+    with pytest.raises(TypeError, match=f"no argument '{name}'; pass it as value=loss"):
+        opt.update(params, state, params, **{name: 1.0})
     opt.update(params, state, params, loss=1.0, value=1.0)  # a backbone may take it
 
 
