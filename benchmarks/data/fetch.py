@@ -21,8 +21,11 @@ from rich.progress import (
 )
 
 from benchmarks.data.folders import reserving
+from benchmarks.files import naming
 
 _CHUNK = 1 << 18
+# Twice as many as the largest set has: a server that never ends fills no disk.
+_MOST_BYTES = 1 << 32
 # Too early, too many: worth another try, unlike the other answers from 400 to 499.
 _PASSING = frozenset({408, 425, 429})
 
@@ -128,8 +131,7 @@ def _attempt(
         request.add_header("Range", f"bytes={start}-")
         request.add_header("If-Range", validator.read_text())
     try:
-        with urllib.request.urlopen(request, timeout=timeout) as response:
-            return _receive(response, data, validator, start, show)
+        response = urllib.request.urlopen(request, timeout=timeout)
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == 416:
@@ -139,9 +141,12 @@ def _attempt(
         raise _PassingError(f"the server answers {error.code} {error.reason}") from None
     except (OSError, http.client.HTTPException) as error:
         raise _PassingError(str(error) or type(error).__name__) from error
+    with response:
+        return _receive(address, response, data, validator, start, show)
 
 
 def _receive(
+    address: str,
     response: http.client.HTTPResponse,
     data: Path,
     validator: Path,
@@ -159,18 +164,30 @@ def _receive(
         start = 0
         validator.unlink(missing_ok=True)
     length = response.headers.get("Content-Length")
+    if length and not length.isdecimal():
+        raise _PassingError(f"the server gives the length {length!r:.50}")
     total = start + int(length) if length else None
     done = start
-    with data.open("ab" if resumed else "wb") as file:
+    with naming(data), data.open("ab" if resumed else "wb") as file:
         if not resumed and _validator(response):
             validator.write_text(_validator(response))
-        while chunk := response.read1(_CHUNK):
+        while done <= _MOST_BYTES and (chunk := _read(response)):
             file.write(chunk)
             done += len(chunk)
             show(done, total)
+    if done > _MOST_BYTES:
+        data.unlink()
+        raise FetchError(f"{address} sends more than {_MOST_BYTES:,} bytes")
     if total is not None and done != total:
         raise _PassingError(f"the connection ended after {done:,} of {total:,} bytes")
     return resumed
+
+
+def _read(response: http.client.HTTPResponse) -> bytes:
+    try:
+        return response.read1(_CHUNK)
+    except (OSError, http.client.HTTPException) as error:
+        raise _PassingError(str(error) or type(error).__name__) from error
 
 
 def _validator(response: http.client.HTTPResponse) -> str:

@@ -3,7 +3,8 @@
 The opcodes are checked before the first is executed, and every global becomes an inert
 stand-in of our own: neither NumPy nor SciPy ever sees what the file says. A file has at
 most so many bytes and parts as the largest official ones, and nothing in it is copied
-more than once: it takes up to three times its bytes and 100 MiB of memory.
+more than once: it takes up to three times its bytes and 100 MiB of memory, six times if
+it is refused for text that is not Latin-1.
 """
 
 import io
@@ -87,6 +88,12 @@ def _check(contents: bytes) -> None:
             raise ValueError(f"it has more than {_MOST_TUPLES:,} tuples")
         if opcode.name not in admitted:
             raise ValueError(f"the opcode {opcode.name} at byte {position} is foreign")
+        # Python keeps other text in up to four times its bytes.
+        if opcode.name == "BINUNICODE":
+            argument.encode("latin1")
+        # Larger numbers may all have one hash, and a dict of them takes hours.
+        if opcode.name == "LONG1" and abs(argument) >= 1 << 63:
+            raise ValueError(f"the number at byte {position} has more than 64 bits")
         # The unpickler makes its table as long as the highest number.
         if opcode.name == "LONG_BINPUT" and argument > _MOST_PARTS:
             raise ValueError(f"it wants a table of {argument} entries")

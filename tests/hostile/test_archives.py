@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks.data import load
+from benchmarks.data import archives, load
 from benchmarks.data.archives import extract
 from benchmarks.data.graphs import read_reddit
 from benchmarks.data.pickles import read_pickle
@@ -95,15 +95,16 @@ def lying_zip(path, size):
     return path
 
 
-def sparse_tar(path, size):
-    """A tar of one file that is all hole."""
+def sparse_tar(path, sizes):
+    """A tar of files that are all hole."""
     with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as tar:
-        entry = tarfile.TarInfo("hole")
-        entry.pax_headers = {
-            "GNU.sparse.map": f"{size},0",
-            "GNU.sparse.size": str(size),
-        }
-        tar.addfile(entry)
+        for n, size in enumerate(sizes):
+            entry = tarfile.TarInfo(str(n))
+            entry.pax_headers = {
+                "GNU.sparse.map": f"{max(size, 0)},0",
+                "GNU.sparse.size": str(size),
+            }
+            tar.addfile(entry)
     return path
 
 
@@ -129,10 +130,9 @@ def long_name_tar(path, size):
                 path, [("zeros", tarfile.REGTYPE, bytes(size))]
             ),
         ),
-        ("a.tar.gz", sparse_tar),
         ("a.tar.gz", long_name_tar),
     ],
-    ids=["zip", "many", "tar", "hole", "name"],
+    ids=["zip", "many", "tar", "name"],
 )
 def test_an_archive_unpacks_to_no_more_than_the_set_has(tmp_path, name, make):
     archive = make(tmp_path / name, 16 * MIB)
@@ -142,6 +142,21 @@ def test_an_archive_unpacks_to_no_more_than_the_set_has(tmp_path, name, make):
         extract(archive, tmp_path / "target", limit=MIB)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 << 10
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("sizes", [(16 * MIB,), (-16 * MIB, 16 * MIB), (5,)], ids=str)
+def test_a_file_has_no_holes(tmp_path, sizes):
+    archive = sparse_tar(tmp_path / "a.tar.gz", sizes)
+    with pytest.raises(ValueError, match="its entry '0' has holes"):
+        extract(archive, tmp_path / "target", limit=MIB)
+    assert not (tmp_path / "target").exists()
+
+
+def test_an_archive_has_no_more_entries_than_a_set(tmp_path, monkeypatch):
+    monkeypatch.setattr(archives, "_MOST_ENTRIES", 5)
+    extract(zip_of(tmp_path / "a.zip", 0, "01234"), tmp_path / "five", limit=MIB)
+    with pytest.raises(ValueError, match="more than 5 entries"):
+        extract(zip_of(tmp_path / "b.zip", 0, "012345"), tmp_path / "six", limit=MIB)
 
 
 def test_a_zip_gives_no_more_than_its_list_says(tmp_path):
@@ -240,6 +255,15 @@ ENCODED = official.global_("_codecs", "encode") + b"h\x00" + text(b"latin1") + b
 ARRAY = official.array((2 * MIB,), "u1", b"x").replace(text(b"x"), b"h\x00")
 
 
+EMOJI = "\N{ROCKET}".encode()
+
+
+def colliding(n):
+    """A key that has the hash of all others, and its value."""
+    raw = (n * (2**61 - 1)).to_bytes(9, "little")
+    return b"\x8a" + bytes([len(raw)]) + raw + b"N"
+
+
 def test_a_pickle_takes_no_more_than_an_official_one(tmp_path):
     bodies = {
         "more than 500,000 parts": b"]" * 10_000_000,
@@ -248,6 +272,8 @@ def test_a_pickle_takes_no_more_than_an_official_one(tmp_path):
         "copies its contents more than once": TEXT + ARRAY * 150,
         "more than 1,000 tuples": b"})" + b"\x85" * 400_000 + b"Ns",
         "it is read": TEXT + ENCODED,
+        "codec can't encode": b"X" + struct.pack("<i", 5 * MIB) + EMOJI + bytes(5 * MIB - 4),
+        "has more than 64 bits": b"}(" + b"".join(map(colliding, range(9, 99))) + b"u",
     }
     paths = [tmp_path / str(n) for n in range(len(bodies))]
     for path, body in zip(paths, bodies.values(), strict=True):

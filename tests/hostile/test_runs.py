@@ -22,11 +22,13 @@ from benchmarks import __main__ as command_line
 from benchmarks import locks, workloads
 from benchmarks.data import load
 from benchmarks.data.archives import extract
+from benchmarks.data.fetch import fetch
 from benchmarks.locks import holding
 from benchmarks.train.checkpoints import Checkpoints
 from benchmarks.train.logs import Metrics, read_metrics
 from tests.benchmarks import small
 from tests.benchmarks.data import official
+from tests.benchmarks.data.server import Answer, serving
 
 pytestmark = pytest.mark.usefixtures("default_jax", "remember_compiled")
 
@@ -515,4 +517,16 @@ def test_a_full_disk_is_told_of_data(tmp_path):
     ):
         extract(tmp_path / "a.zip", target, limit=10_000)
     assert not kept.exists()
+    assert not target.exists()
+
+
+def test_a_full_disk_is_told_of_a_download(tmp_path):
+    target = tmp_path / "file"
+    with (
+        serving(lambda n, request: Answer(bytes(10_000))) as server,
+        room(5000),
+        pytest.raises(OSError, match=rf"^cannot write {tmp_path}/.*: File too large$"),
+    ):
+        fetch(server.address, target, checksum=None)
+    assert len(server.requests) == 1
     assert not target.exists()

@@ -244,6 +244,27 @@ def test_a_wrong_file_is_refused(target, answer):
     assert files(target) == []
 
 
+def test_a_server_that_never_ends(target, monkeypatch):
+    monkeypatch.setattr(module, "_MOST_BYTES", 5000)
+    with (
+        serving(lambda n, request: Answer(BODY, length=None)) as server,
+        pytest.raises(FetchError, match=r"sends more than 5,000 bytes"),
+    ):
+        fetch(server.address, target, checksum=None)
+    assert len(server.requests) == 1
+    assert files(target) == []
+
+
+def test_a_length_that_is_no_number(target):
+    answer = Answer(BODY, length=None, headers=(("Content-Length", "abc"),))
+    with (
+        serving(lambda n, request: answer) as server,
+        pytest.raises(FetchError, match=r"2 times, at last: .* the length 'abc'"),
+    ):
+        fetch(server.address, target, checksum=None, tries=2)
+    assert files(target) == []
+
+
 def test_a_length_that_is_too_long(target):
     with (
         serving(lambda n, request: Answer(BODY, length=len(BODY) + 1)) as server,

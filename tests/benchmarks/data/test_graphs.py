@@ -86,6 +86,8 @@ def test_planetoid(tmp_path, name):
         ("graph", official.pickled({0: 5}), "ind.cora.graph is damaged"),
         ("test.index", b"512\nabc\n", "test.index is not a list of numbers"),
         ("test.index", b"512\n510\n", "do not belong together"),
+        ("test.index", b"512\n1000000000000\n510\n", "do not belong together"),
+        ("test.index", b"1" + b"0" * 30, "test.index is not a list of numbers"),
         ("test.index", b"512\n512\n510\n", "do not belong together"),
         ("ty", official.pickled(np.eye(3, dtype="<i4")), "do not belong together"),
         ("tx", official.pickled(official.Sparse(np.ones((3, 4)))), "do not belong"),
@@ -117,6 +119,10 @@ def test_facebook(tmp_path, folder, snap):
     assert sorted(parts) == [0, 1, 2, 3, 4]
 
 
+def words(last):
+    return f'{{"0": [], "1": [], "2": [], "3": [], "4": {last}}}'
+
+
 @pytest.mark.parametrize(
     ("name", "contents", "message"),
     [
@@ -129,6 +135,14 @@ def test_facebook(tmp_path, folder, snap):
         ("features.json", '{"0": [1]}', "the words of 5 pages"),
         ("features.json", '{"0": [1', "features.json is damaged"),
         ("features.json", "[1]", "features.json is damaged"),
+        ("features.json", "[" * 100_000, "features.json is damaged"),
+        ("features.json", words("[1.5]"), "not lists of numbers"),
+        ("features.json", words('{"3": 4}'), "not lists of numbers"),
+        ("features.json", words("[500000000]"), "more than 8,192 words"),
+        ("features.json", words(f"[1{30 * '0'}]"), "features.json is damaged"),
+        ("edges.csv", f"id_1,id_2\n0,1{30 * '0'}\n", "edges.csv is damaged"),
+        ("target.csv", f"id,page_type\n1{30 * '0'},a\n", "target.csv is damaged"),
+        ("target.csv", "id,page_type\n" + "0,a\n" * 32_769, "more than 32,768 pages"),
     ],
 )
 def test_damaged_facebook(tmp_path, name, contents, message):
