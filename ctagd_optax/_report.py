@@ -177,7 +177,7 @@ def curvature_report(state: optax.OptState, params: optax.Params) -> CurvatureRe
       ...     params = optax.apply_updates(params, updates)
       >>> print(ctagd_optax.curvature_report(state, params))  # doctest: +ELLIPSIS
       robust_ct_agd, epoch 1, step 10 of 20: multiplier 17.1 of 1000 allowed.
-      So far, steps at multiplier 1 are at most 0.0... Newton steps long: it grows.
+      So far, steps at multiplier 1 are at most 0.0... Newton steps long: it may grow.
       tensor  shape     rate ×  q⁺  q⁻  N/SE  P/D  out
       ────────────────────────────────────────────────
       all 2   8 in all    17.1   –   –     –    –    –

@@ -329,6 +329,8 @@ def robust_method(
         usual = _mean_square(evidence)
         after = jnp.clip(after, smallest, largest)
         after = _cut(after, usual, rule.guard * info.gradient_square)
+        longer = jnp.any(after > multiplier)
+        trial = trial._replace(tried=jnp.where(longer, trial.tried, 0))
         # Parameters that stood still are known but for rounding; that is no motion.
         signal = ratio(sums.curvature, sums.curvature_error)
         signal = jnp.where(sums.promise != 0, signal, 0)

@@ -94,7 +94,7 @@ def robust_sentences(state: CTAGDState, rows: Sequence[Any]) -> list[str]:
         said.append(text)
     if not first and rows[0].loss:
         said.append(_loss_sentence(rows[0]))
-    if min(multipliers) >= 0.999 * allowed > 1:
+    if min(map(max, multipliers, starts)) >= 0.999 * allowed > 1:
         said.append(
             "It is at the largest multiplier allowed: raise the backbone's learning "
             "rate, or multiplier_max."
@@ -115,8 +115,11 @@ def _loss_sentence(row: Any) -> str:
         return f"{text}: a larger multiplier is tried."
     text += "."
     if row.wait:
-        text += " A larger multiplier did not help."
+        back = ", so it went back" if row.wait == 2 ** (row.failures - 1) else ""
+        text += f" A larger multiplier did not help{back}."
         text += f" The next trial comes in {row.wait + 1:g} epochs."
+    elif row.gain < 0:
+        text += " That takes a multiplier above 1 down to a third."
     if row.gain < 0 and row.gamma >= 1:
         text += " If it keeps rising, lower the backbone's learning rate."
     return text
@@ -153,11 +156,10 @@ def _reason(
             "the sign of the learning rate."
         ), 0.0
     if trend > 0 and high < threshold:
-        grows = "it grows." if first else "it grew."
-        return f"{when} at most {{}} Newton steps long: {grows}", high
+        return f"{when} at most {{}} Newton steps long: it may grow.", high
     if low > 1:
-        shrinks = "it is 1 for now." if first else "it shrank."
-        return f"{when} at least {{}} Newton steps long: {shrinks}", low
+        shrinks = "it is 1 for now" if first else "too long" if told else "it shrank"
+        return f"{when} at least {{}} Newton steps long: {shrinks}.", low
     if trend < 0:
         falls = "It is 1 for now." if first else "Above 1 it falls by a tenth an epoch."
         return (
@@ -170,8 +172,8 @@ def _reason(
             f"Gradient noise hides how long steps are{'' if told else f': {stays}'}. "
             f"Larger batches or a longer steps_per_epoch would tell more.{blind}"
         ), 0.0
-    only = f" It grows only from steps below {threshold:.2g}: {stays}."
-    return f"{when} up to {{}} Newton steps long.{'' if told else only}", high
+    why = "" if told else f": not clearly below {threshold:.2g}, so {stays}"
+    return f"{when} up to {{}} Newton steps long{why}.", high
 
 
 def ct_agd_sentences(state: CTAGDState, rows: Sequence[Any]) -> list[str]:

@@ -310,7 +310,9 @@ def robust_ct_agd(
                 after, told = consult(told, peak, after)
             mean_square = np.mean([row["square"] for row in epoch])
             after = np.clip(after, multiplier_min, multiplier_max)
-            peak = cut(after, mean_square, usual if k else 0.0)
+            before, peak = peak, cut(after, mean_square, usual if k else 0.0)
+            if told:
+                told["tried"] = told["tried"] * np.any(peak > before)
             usual = mean_square
             settled = np.maximum(settled, np.abs(trend))
             curvature, own, _, fresh = terms.sum(0).T

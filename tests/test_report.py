@@ -98,7 +98,7 @@ def test_the_robust_method_in_an_open_first_epoch():
     assert opening.startswith("robust_ct_agd, epoch 1, step 8 of 12: multiplier ")
     assert opening.endswith(" of 1000 allowed.")
     assert reason.startswith("So far, steps at multiplier 1 are at most 0.00")
-    assert reason.endswith("Newton steps long: it grows.")
+    assert reason.endswith("Newton steps long: it may grow.")
     assert len(table) == 3  # one row for all, as they are equal
     assert table[2].startswith("all 2   5 in all")
     assert table[2].split()[-5:] == ["–"] * 5
@@ -127,6 +127,13 @@ def test_epochs_that_are_too_short_to_measure(length):
         f"four steps in an epoch to measure anything, and steps_per_epoch is {length}."
         in said
     )
+
+
+def test_the_largest_multiplier_is_named_within_an_epoch():
+    report = robust(lambda n, x: x, 8, multiplier_max=2.0)
+    assert "it may grow. It is at the largest" in " ".join(report.sentences)
+    report = robust(lambda n, x: x, 22, multiplier_max=2.0)
+    assert "at the largest multiplier allowed: raise" in " ".join(report.sentences)
 
 
 def test_a_loss_that_is_heard_is_not_asked_for():
@@ -177,7 +184,7 @@ def test_the_robust_method_in_an_open_later_epoch():
             lambda n, x: 0.5 * x,
             24,
             {"rate": 1.0, "multiplier_max": 1.0},
-            "It grows only from steps below 0.25: it stays.",
+            "not clearly below 0.25, so it stays.",
         ),
     ],
 )
@@ -198,7 +205,9 @@ def noise(n, x):
         (lambda n: 9.0 - n // 12, 2, "at the end of the epoch, 1 lower than an epoch"),
         (lambda n: 9.0 + n // 12, 2, "the end of the epoch, 1 higher than an epoch"),
         (lambda n: 9.0 + n // 12, 3, "keeps rising, lower the backbone's learning"),
-        (lambda n: 9.0 + n // 12, 2, "did not help. The next trial comes in 2 epochs."),
+        (lambda n: 9.0 + n // 12, 2, "did not help, so it went back. The next trial"),
+        (lambda n: 9.0 + n // 12, 2, "went back. The next trial comes in 2 epochs."),
+        (lambda n: 9.0 + n // 12, 3, "takes a multiplier above 1 down to a third."),
     ],
 )
 def test_what_the_loss_said(value, epochs, said):

@@ -206,6 +206,25 @@ def test_a_trial_that_fails_is_taken_back_and_waits():
     assert set(seen) == {1, 3}
 
 
+@pytest.mark.parametrize("largest", [1.0, 2.0])
+def test_a_multiplier_at_its_largest_is_no_trial(largest):
+    opt = ctagd_optax.robust_ct_agd(optax.sgd(1e-3), 8, multiplier_max=largest)
+    params = jnp.ones(3, jnp.float32)
+    state = opt.init(params)
+    update = jax.jit(opt.update)
+    seen = []
+    for n in range(8 * 6):
+        gradients = jnp.full(3, (-1.0) ** (n // 2), jnp.float32)
+        value = 9.0 - (n // 8) ** 0.25  # falls, and ever more slowly
+        updates, state = update(gradients, state, params, value=value)
+        params = optax.apply_updates(params, updates)
+        if n % 8 == 7:
+            seen.append((float(1 / state.gamma[0]), float(state.info.tried[0])))
+    assert [m for m, _ in seen] == [largest] * 6
+    assert [tried for _, tried in seen] == [float(largest > 1)] + [0.0] * 5
+    assert state.info.failures[0] == 0
+
+
 def test_a_loss_that_rises_shrinks_a_multiplier_above_one():
     past = Trial(*(jnp.asarray([x], jnp.float32) for x in (1.0, 0.1, 0.0, 0.0, 0.0)))
     for m, expected in ((9.0, 3.0), (2.0, 1.0), (0.5, 0.5)):

@@ -63,7 +63,7 @@ def compiling() -> str:
 
 
 def steps() -> str:
-    """Time of a step, and relative to Adan."""
+    """Time of a step, and relative to Adam."""
     found = _measured("steps")
     rows = []
     for name in (name for name in found[0]["milliseconds"] if "closing" not in name):
@@ -75,7 +75,7 @@ def steps() -> str:
             title = f"{entry['parameters']:,}" if one else f"{entry['tensors']} × 32×32"
             times = entry["milliseconds"]
             row[title] = (
-                f"{times[name]:.3g} ms ({times[name] / times['adan']:.2f}×)"
+                f"{times[name]:.3g} ms ({times[name] / times['adam']:.2f}×)"
                 if name in times
                 else tables.NOTHING
             )

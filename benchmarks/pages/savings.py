@@ -38,6 +38,23 @@ def expect() -> str:
     return tables.markdown(rows)
 
 
+def loss() -> str:
+    """Epochs to where the bare optimizer ends, with and without the loss."""
+    rows = []
+    for name in files.compared():
+        results = files.comparison(name)
+        row = {"workload": f"`{name}`"}
+        for title, bare in _BACKBONES.items():
+            for column, arm in (
+                (title, bare),
+                (f"{title}, with the loss", f"robust_{bare}"),
+                (f"{title}, without", f"robust_no_loss({bare})"),
+            ):
+                row[column] = _cell(results, arm, bare)
+        rows.append(row)
+    return tables.markdown(rows)
+
+
 def controls() -> str:
     """Epochs to where the bare optimizer ends, against what needs no curvature."""
     rows = []
@@ -169,8 +186,11 @@ def narrow() -> str:
 
 
 def seeds() -> str:
-    """The number of seeds of the comparisons."""
-    return _span(len(files.comparison(name)["seeds"]) for name in files.compared())
+    """The number of seeds of the comparisons, and which have another."""
+    counts = {name: len(files.comparison(name)["seeds"]) for name in files.compared()}
+    usual = statistics.mode(counts.values())
+    others = [f"`{name}`: {n}" for name, n in counts.items() if n != usual]
+    return f"{usual} seeds" + (f" ({', '.join(others)})" if others else "")
 
 
 def trials() -> str:

@@ -46,8 +46,26 @@ def test_expect(results):
     # Each seed has its own target: 99 % of where bare SGD ends with it.
     assert digits == "| `digits_mlp` | 3.0 | 1.0 | ∞ | 2.0 | 1.0 | – | – | – |"
     assert cora.startswith("| `cora_graphsage` | 3.0 | ∞ |")
-    assert savings.seeds() == "2"
+    assert savings.seeds() == "2 seeds"
     assert savings.rate("sgd") == "0.5"
+
+
+def test_with_and_without_the_loss(results):
+    results(
+        sgd=("backbone", run(0.5, 1.0)),
+        robust_sgd=("ours", run(1.0)),
+        **{"robust_no_loss(sgd)": ("control", run(0.5, 0.5, 1.0))},
+    )
+    title, _, row = savings.loss().splitlines()
+    assert cells(title)[2:4] == ["SGD, with the loss", "SGD, without"]
+    assert cells(row)[1:] == ["2.0", "1.0", "3.0", "–", "–", "–"]
+
+
+def test_seeds_that_differ(results):
+    for name in ("digits_mlp", "cora_graphsage"):
+        results(name, sgd=("backbone", *pair(0.5)))
+    results("cifar10_small", sgd=("backbone", run(0.5)))
+    assert savings.seeds() == "2 seeds (`cifar10_small`: 1)"
 
 
 def test_controls_and_peers(results):
