@@ -130,7 +130,8 @@ class Checkpoints:
 
     def _add_checksums(self) -> None:
         """Called by Orbax, in the background, before the folder gets its name."""
-        [folder] = self._folder.glob(f"{self._saving}.orbax-checkpoint-tmp*")
+        found = self._folder.glob(f"{self._saving}.orbax-checkpoint-tmp*")
+        [folder] = filter(pathlib.Path.is_dir, found)
         checksums.write(folder, self._saving)
 
     def last(self) -> int | None:

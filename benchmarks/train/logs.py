@@ -6,6 +6,7 @@ import math
 import os
 import pathlib
 import uuid
+import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
@@ -217,6 +218,9 @@ def read_metrics(path: pathlib.Path, end: int | None = None) -> list[dict[str, A
             row = json.loads(line)
             if not (isinstance(row, dict) and isinstance(row.get("step"), int)):
                 raise ValueError("it has no step")
+            # Rows of earlier versions have none.
+            if row.pop("crc32", None) not in (None, _checksum(row)):
+                raise ValueError("it does not have its checksum")
         except ValueError as error:
             raise ValueError(
                 f"{path}, line {number} is not a row of metrics: {error}"
@@ -254,4 +258,8 @@ def _line(row: dict[str, Any]) -> str:
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in row.items()
     }
-    return json.dumps(values) + "\n"
+    return json.dumps({**values, "crc32": _checksum(values)}) + "\n"
+
+
+def _checksum(row: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(row).encode())

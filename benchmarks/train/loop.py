@@ -109,23 +109,24 @@ def train(
         run = Run(config)
         checkpoints = Checkpoints(config.out / "checkpoints", config.keep)
         stack.callback(checkpoints.close)
-        last = max(checkpoints.steps(), default=0)
-        if run.steps < last:
-            raise ValueError(
-                f"epochs and steps must not end before step {last}, which the run in "
-                f"{config.out} has reached; got {run.steps} steps"
-            )
-        write_description(config.out, describe(run), resume)
         first = jax.process_index() == 0
         report = make_reporter(run.steps_per_epoch, run.steps) if first else Reporter()
         stack.callback(report.close)
+        saved = checkpoints.newest(report.say)
+        if saved is not None and run.steps < saved:
+            raise ValueError(
+                f"epochs and steps must not end before step {saved}, which the run in "
+                f"{config.out} has reached; got {run.steps} steps"
+            )
+        write_description(config.out, describe(run), resume)
         stopping = stack.enter_context(stop_requests())
-        return _train(run, checkpoints, report, stopping, stack)
+        return _train(run, checkpoints, saved, report, stopping, stack)
 
 
 def _train(
     run: Run,
     checkpoints: Checkpoints,
+    saved: int | None,
     report: Reporter,
     stopping: Callable[[int], bool],
     stack: contextlib.ExitStack,
@@ -134,7 +135,6 @@ def _train(
     every = config.checkpoint_every or steps
     notes = {"seconds": 0.0, "compile_seconds": 0.0, "wait_seconds": 0.0}
     path = config.out / "metrics.jsonl"
-    saved = checkpoints.newest(report.say)
     if saved is None:
         state = run.init()
         if path.exists():

@@ -336,6 +336,14 @@ def test_what_orbax_does_not_read_may_be_damaged(run):
     assert train(run, "--epochs", 4, "--resume") == 0
 
 
+def test_a_stray_folder_ends_no_run(run, finished, capfd):
+    (run / "checkpoints" / "99999").mkdir()
+    (run / "checkpoints" / "32.orbax-checkpoint-tmp-0").write_text("x")
+    assert train(run, "--epochs", 4, "--resume") == 0
+    assert "checkpoint 99999 is damaged: it has no ch" in capfd.readouterr().out
+    assert rows(run) == finished[1]
+
+
 def test_no_good_checkpoint_is_left(run, capfd):
     for step in (16, 24):
         flip(largest(run / "checkpoints" / str(step)))
@@ -384,6 +392,19 @@ def test_a_damaged_row_of_metrics(run, number, capfd):
     said = capfd.readouterr().err
     assert said.startswith(f"error: {path}, line {number} is not a row of metrics: ")
     assert len(said.splitlines()) == 1
+
+
+def test_another_digit_in_a_row_of_metrics(run, capfd):
+    path = run / "metrics.jsonl"
+    text = path.read_text()
+    path.write_text(text.replace('"test_accuracy": 0', '"test_accuracy": 9', 1))
+    assert path.read_text() != text
+    assert train(run, "--epochs", 4, "--resume") == 2
+    said = capfd.readouterr().err
+    assert said == (
+        f"error: {path}, line 1 is not a row of metrics: it does not have its "
+        "checksum\n"
+    )
 
 
 @pytest.mark.parametrize("line", ["{}", "[]", '{"step": "8"}', "\udcff", "null"])

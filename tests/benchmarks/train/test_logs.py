@@ -31,7 +31,8 @@ def test_a_row_is_on_the_disk_when_it_is_written(tmp_path, monkeypatch):
     metrics = logs.Metrics(path)
     monkeypatch.setattr(os, "fsync", lambda _: seen.append(path.read_text()))
     metrics.write({"step": 1})
-    assert seen == ['{"step": 1}\n']
+    assert seen == [path.read_text()]
+    assert seen[0].startswith('{"step": 1, "crc32": ')
 
 
 def test_rows_after_the_checkpoint_are_dropped(tmp_path):
