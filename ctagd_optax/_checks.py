@@ -1,6 +1,7 @@
 """Checks of arguments, with messages that say what would be right."""
 
 import difflib
+import inspect
 import math
 import numbers
 from collections.abc import Mapping
@@ -104,6 +105,19 @@ def check_rate(name: str, value: Any) -> None:
         )
     if not callable(value):
         check_number(name, value, 0)
+    elif "learning_rate" in _parameters(value):
+        raise TypeError(
+            f"{name} must be a number or a schedule, got the function {value!r:.60}, "
+            "which makes an optimizer; to wrap one, use "
+            "ct_agd(optimizer(learning_rate), steps_per_epoch)"
+        )
+
+
+def _parameters(function: Any) -> Mapping[str, Any]:
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some have none
+        return {}
 
 
 def check_schedule(name: str, schedule: Any) -> None:
@@ -123,18 +137,19 @@ def check_schedule(name: str, schedule: Any) -> None:
         )
 
 
-_LOSS = {"loss", "losses", "loss_value", "loss_val", "train_loss", "val", "values"}
+_LOSS = {"loss", "losses", "loss_value", "loss_val", "train_loss", "batch_loss"}
 
 
 def check_extra_args(extra_args: Mapping[str, Any]) -> None:
     """Checks that no extra argument of update is a misspelt one of ours."""
-    close = difflib.get_close_matches("epoch_end", extra_args, cutoff=0.75)
-    ends = "end", "finish", "last", "close", "done"
-    close += [x for x in extra_args if "epoch" in x and any(end in x for end in ends)]
-    for name in close:
-        raise TypeError(f"update has no argument {name!r}; did you mean epoch_end?")
-    for name in _LOSS.intersection(extra_args):
-        if "value" not in extra_args:
+    ends = "end", "finish", "last", "close", "done", "boundary", "new"
+    for name in extra_args:
+        lower = name.lower()
+        close = difflib.get_close_matches("epoch_end", [lower], cutoff=0.75)
+        if close or ("epoch" in lower and any(end in lower for end in ends)):
+            raise TypeError(f"update has no argument {name!r}; did you mean epoch_end?")
+        close = difflib.get_close_matches("value", [lower], cutoff=0.75)
+        if (close or lower in _LOSS) and "value" not in extra_args:
             raise TypeError(f"update has no argument {name!r}; pass it as value=loss")
 
 
@@ -178,6 +193,8 @@ def check_params(params: optax.Params) -> None:
         dtype = getattr(leaf, "dtype", None)
         if dtype is None:
             found, advice = type(leaf).__name__, "make arrays of them with jnp.asarray"
+        elif dtype == jnp.float8_e8m0fnu:
+            found, advice = dtype, "it has no sign and no 0"
         elif jnp.issubdtype(dtype, jnp.floating):
             continue
         elif jnp.issubdtype(dtype, jnp.complexfloating):
@@ -209,12 +226,14 @@ def check_update(
         advice = (
             "the arguments are swapped: call update(gradients, state, params)"
             if swapped
-            else "restore a checkpoint into the state of init"
+            else "make it by this optimizer's init, or restore a checkpoint into that; "
+            "of a chain, call the chain's own update"
         )
         raise TypeError(
             f"state must be the {state_type.__name__} that init returns, got "
             f"{type(state).__name__}; {advice}"
         )
+    check_params(params)
     structures = jax.tree.structure(gradients), jax.tree.structure(params)
     if structures[0] != structures[1]:
         raise ValueError(

@@ -237,6 +237,9 @@ def _neighbours(x, where, entries, index):
     # The bits of a NaN order beyond those of the infinities.
     last_key = _ordered(jnp.asarray(jnp.inf, x.dtype))
     defined = (low >= ~last_key) & (high <= last_key) & (entries > 0)
+    # In jax.shard_map, keys must vary over devices from the start, as ranks may.
+    nothing = (0 * (jnp.asarray(index) + entries)).astype(low.dtype)
+    low, high = low + nothing, high + nothing
     found = _search(lambda key: count(keys <= key), low, high, entries, index)
     return *(_from_key(key, x.dtype) for key in found), defined
 

@@ -62,6 +62,11 @@ def robust_sentences(state: CTAGDState, rows: Sequence[Any]) -> list[str]:
             f"The schedule was at most {peak:.3g} so far. It is relative to the "
             "backbone's learning rate, so its peak should be 1."
         )
+    if not 0 <= relative_rate <= 1.001:
+        said.append(
+            f"The schedule was {relative_rate:.3g}. It should be at least 0, and 1 at "
+            "its peak."
+        )
     length = column(state.epoch_length)
     if length < 4 and max(*multipliers, *starts) <= 1:
         said.append(

@@ -59,6 +59,11 @@ def accumulate(total: Any, terms: Any, t: jax.Array) -> Any:
     )
 
 
+def resolution(total: Any) -> float:
+    """What is lost of sums beyond the rounding of their ``values``, as a share."""
+    return 2.0**-15 if isinstance(total, NarrowSum) else 0.0
+
+
 def values(total: Any) -> Any:
     """Sums as numbers to calculate with, in at least float32."""
     if not isinstance(total, NarrowSum):

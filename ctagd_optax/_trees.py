@@ -216,6 +216,19 @@ def spread_like(x: jax.Array) -> dict[str, Any]:
     return {"out_sharding": sharding} if explicit else {}
 
 
+def vary_like(params: optax.Params, tree: Any) -> Any:
+    """Within jax.shard_map, a tree that differs over the devices that params do.
+
+    A loop wants the state to start as it will be: one tensor may change all figures.
+    """
+    zero = jnp.zeros((), jnp.int32)
+    zeros = (jnp.zeros_like(p, jnp.int32, ()) for p in jax.tree.leaves(params))
+    nothing = sum(zeros, start=zero)  # which varies if a tensor does
+    if jax.typeof(nothing) == jax.typeof(zero):
+        return tree
+    return jax.tree.map(lambda x: x + nothing.astype(x.dtype), tree)
+
+
 def choose(condition: jax.Array, x: ArrayLike, y: ArrayLike) -> jax.Array:
     """``jnp.where`` with fewer operations for XLA: no broadcast of a scalar condition.
 

@@ -28,6 +28,7 @@ from ctagd_optax._trees import (
     multiply,
     out_of_range,
     stack,
+    vary_like,
     wide,
     widest,
 )
@@ -206,7 +207,14 @@ def curvature_tuned(
     def init_fn(params: optax.Params) -> CTAGDState:
         check_params(params)
         tensors = len(jax.tree.leaves(params))
-        evidence, memory, info = method.init(params)
+        figures = (
+            jnp.zeros((tensors,), jnp.int32),
+            jnp.ones((tensors,), jnp.float32),
+            jnp.ones((tensors,), jnp.float32),
+        )
+        evidence, memory, info, figures = vary_like(
+            params, (*method.init(params), figures)
+        )
         backbone_state = backbone.init(params)
         check_not_wrapped(backbone_state, CTAGDState)
         return CTAGDState(
@@ -214,9 +222,9 @@ def curvature_tuned(
             epoch_step=jnp.zeros((), jnp.int32),
             epoch_length=jnp.asarray(steps_per_epoch, jnp.int32),
             step_count=jnp.zeros((), jnp.int32),
-            not_finite=jnp.zeros((tensors,), jnp.int32),
-            gamma=jnp.ones((tensors,), jnp.float32),
-            multiplier=jnp.ones((tensors,), jnp.float32),
+            not_finite=figures[0],
+            gamma=figures[1],
+            multiplier=figures[2],
             evidence=evidence,
             memory=memory,
             info=info,
@@ -284,6 +292,7 @@ def curvature_tuned(
         left_out = step.left_out + (~step.finite_vector()).astype(jnp.int32)
         step = step._replace(left_out=left_out)
         evidence = method.observe(state.evidence, state.memory, step, **extra_args)
+        evidence = vary_like(params, evidence)
 
         closing = t >= length - 1 if epoch_end is None else jnp.asarray(epoch_end)
         gamma, info = state.gamma, state.info
@@ -325,6 +334,8 @@ def curvature_tuned(
 def _scheduled(schedule: optax.ScalarOrSchedule | None, count: jax.Array) -> jax.Array:
     """The relative learning rate of a step."""
     rate = schedule(count) if callable(schedule) else schedule
+    if callable(schedule) and rate is None:
+        raise TypeError("schedule must return a number; it returned None")
     rate = jnp.asarray(1.0 if rate is None else rate, jnp.float32)
     if rate.shape:
         raise ValueError(

@@ -83,6 +83,7 @@ def test_bad_types(options, message):
     ("dtype", "message"),
     [
         ("int32", r"params must be real .* got int32 at params\['x'\].*set_to_zero"),
+        ("float8_e8m0fnu", r"got float8_e8m0fnu at params\['x'\]; it has no sign"),
         ("complex64", r"got complex64 at params\['x'\].*split_real_and_imaginary"),
     ],
 )
@@ -145,6 +146,11 @@ def test_bad_updates():
         ValueError, match=r"same shapes, got \(3,\) and \(2,\) at \['b'\]"
     ):
         opt.update({**params, "b": jnp.ones(3)}, state, params)
+    with pytest.raises(TypeError, match=r"params must be real .* got int32 at params"):
+        opt.update(params, state, jax.tree.map(jnp.int32, params))
+    bare = optax.adam(0.1).init(params)
+    with pytest.raises(TypeError, match=r"got tuple; make it by this optimizer's init"):
+        opt.update(params, bare, params)
     with pytest.raises(ValueError, match="made for 2 tensors, params has 1"):
         opt.update([params["w"]], state, [params["w"]])
 
@@ -174,7 +180,8 @@ def test_arguments_of_update_that_are_mixed_up():
 
 
 @pytest.mark.parametrize(
-    "name", ["epoch_ends", "end_of_epoch", "epochend", "epoch_finished", "epochs"]
+    "name",
+    ["epoch_ends", "end_of_epoch", "epochend", "EPOCH_END", "new_epoch", "epochs"],
 )
 def test_a_misspelt_epoch_end(name):
     opt = ctagd_optax.ct_sgd(steps_per_epoch=5)
@@ -191,6 +198,10 @@ def test_a_misspelt_epoch_end(name):
 def test_bad_learning_rates_of_presets(preset):
     with pytest.raises(TypeError, match=r"got an optimizer; to wrap one, use ct_agd\("):
         preset(optax.sgd(0.1), steps_per_epoch=5)
+    with pytest.raises(
+        TypeError, match=r"got the function .*, which makes an optimizer"
+    ):
+        preset(optax.adam, steps_per_epoch=5)
     with pytest.raises(ValueError, match="learning_rate must be finite and at least 0"):
         preset(-0.1, steps_per_epoch=5)
     with pytest.raises(TypeError, match="learning_rate must be a number, got 'fast'"):

@@ -163,6 +163,19 @@ def test_vmap():
     np.testing.assert_allclose(batched, np.quantile(x, 0.3, axis=1), rtol=1e-15)
 
 
+def test_a_rank_of_its_own_on_each_device():
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
+    x = np.random.default_rng(0).standard_normal(17).astype(np.float32)
+    q = jnp.linspace(0, 1, 8, dtype=jnp.float32)
+    find = jax.shard_map(
+        lambda x, q: ctagd_optax.tensor_quantile(x, q[0], where=x == x)[None],
+        mesh=mesh,
+        in_specs=(P(), P("data")),
+        out_specs=P("data"),
+    )
+    np.testing.assert_allclose(jax.jit(find)(x, q), np.quantile(x, q), rtol=1e-6)
+
+
 def test_derivative_is_that_of_the_entries():
     x = jnp.asarray([3.0, 1.0, 2.0, 5.0])
     gradient = jax.grad(ctagd_optax.tensor_quantile)(x, 0.5)

@@ -114,6 +114,12 @@ def test_a_schedule_that_is_not_relative_is_noticed(standard_promotion):
     assert advice.startswith(expected)
 
 
+@pytest.mark.parametrize("rate", [-1.0, 5.0])
+def test_a_schedule_out_of_range_is_noticed(rate):
+    said = robust(lambda n, x: x, 3, schedule=lambda n: rate).sentences[1]
+    assert said.startswith(f"The schedule was {rate:g}. It should be at least 0")
+
+
 def test_a_schedule_that_falls_to_0_is_relative(standard_promotion):
     schedule = optax.cosine_decay_schedule(1.0, 24)
     report = robust(lambda n, x: x, 24, schedule=schedule)

@@ -939,3 +939,10 @@ def test_a_schedule_of_vectors_is_refused():
     x = jnp.ones(3)
     with pytest.raises(ValueError, match="schedule must return one number"):
         opt.update(x, opt.init(x), x)
+
+
+def test_a_schedule_without_a_return_is_refused():
+    opt = ctagd_optax.robust_ct_agd(optax.sgd(0.1), 5, schedule=lambda n: None)
+    x = jnp.ones(3)
+    with pytest.raises(TypeError, match="must return a number; it returned None"):
+        opt.update(x, opt.init(x), x)

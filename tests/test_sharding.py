@@ -218,11 +218,14 @@ def test_gradients_of_a_part_of_the_batch_on_each_device(opt, default_jax):
 
 @pytest.mark.parametrize("opt", [literal(), robust()], ids=["literal", "robust"])
 def test_a_model_of_its_own_on_each_device(opt, default_jax):
+    def step(carry, _):
+        params, state = carry
+        updates, state = opt.update(jax.grad(loss)(params), state, params)
+        return (optax.apply_updates(params, updates), state), None
+
     def train(params):
-        state = opt.init(params)
-        for _ in range(9):
-            updates, state = opt.update(jax.grad(loss)(params), state, params)
-            params = optax.apply_updates(params, updates)
+        start = params, opt.init(params)
+        (params, state), _ = jax.lax.scan(step, start, length=9)
         return params, state.gamma
 
     # A device has two rows of a tensor, and its own gamma.

@@ -219,7 +219,7 @@ def test_annealing_may_return_one_number(annealing):
     np.testing.assert_array_equal(state.multiplier, 0.5)
 
 
-@pytest.mark.parametrize("name", ["loss", "val", "values", "train_loss"])
+@pytest.mark.parametrize("name", ["loss", "val", "values", "Value", "batch_loss"])
 def test_a_loss_by_another_name_is_not_lost(name):
     opt, params = ctagd_optax.ct_sgd(steps_per_epoch=5), problems.params()
     state = opt.init(params)

@@ -16,7 +16,7 @@ from ctagd_optax._estimators.base import (
     random_signs,
     square_root,
 )
-from ctagd_optax._sums import accumulate, accumulators, values
+from ctagd_optax._sums import accumulate, accumulators, resolution, values
 from ctagd_optax._trees import (
     all_finite,
     counters,
@@ -190,7 +190,10 @@ def same_batch(every: ArrayLike = 1, seed: ArrayLike = 0) -> CurvatureEstimator:
 
         def standard_error(i, xx, xg, gg):
             known = (xx > 0) & (count[i] > 1)
-            spread = gg / jnp.where(xx > 0, xx, 1) - value(xx, xg) ** 2
+            mean = value(xx, xg)
+            # A difference below the last digit of the sums tells nothing.
+            least = mean**2 * resolution(evidence.change_square)
+            spread = jnp.maximum(gg / jnp.where(xx > 0, xx, 1) - mean**2, least)
             freedom = jnp.maximum(count[i] - 1, 1).astype(xx.dtype)
             return jnp.where(known, square_root(spread / freedom), jnp.inf)
 

@@ -55,6 +55,17 @@ def quotient_noise(seed: int, step: Step, tensor: int, like: jax.Array) -> jax.A
     return jax.random.normal(key, like.shape, like.dtype, **spread_like(like))
 
 
+def _moved(p: jax.Array, u: jax.Array) -> jax.Array:
+    """How far an update takes a parameter, which may round it away."""
+    if wide(p.dtype) == p.dtype:
+        return u
+    dtype, info = wide(u.dtype), jnp.finfo(p.dtype)
+    end = p.astype(dtype) + u.astype(dtype)
+    # A cast there and back may be left out by XLA.
+    end = jax.lax.reduce_precision(end, info.nexp, info.nmant)
+    return end - p.astype(dtype)
+
+
 def secant(
     pairing: str = "equation",
     weighting: str = "linear",
@@ -126,7 +137,7 @@ def secant(
 
     def displacement(memory, step):
         if pairing == "algorithm":
-            return step.updates
+            return jax.tree.map(_moved, step.params, step.updates)
         return subtract(step.params, memory.previous_params)
 
     def observe(evidence, memory, step, eps, **extra_args):

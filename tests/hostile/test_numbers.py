@@ -123,6 +123,46 @@ def test_wide_gradients_of_narrow_parameters_keep_their_bits():
 # Limits of integers and floats
 
 
+@pytest.mark.parametrize("pairing", ["equation", "algorithm"])
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16], ids=["b", "f"])
+def test_steps_that_16_bits_round_are_taken_as_they_are(dtype, pairing):
+    estimator = ctagd_optax.secant(pairing)
+    opt = ctagd_optax.ct_agd(
+        optax.sgd(3e-3), 100, estimator=estimator, correction_rate=0.0, eps=1e-4
+    )
+    curvature = jnp.linspace(1.0, 4.0, 50)
+    params = jnp.ones(50, dtype)
+    state, update = opt.init(params), jax.jit(opt.update)
+    for _ in range(100):
+        gradients = curvature * (params.astype(jnp.float32) - 0.5)
+        updates, state = update(gradients, state, params)
+        params = optax.apply_updates(params, updates)
+    found = estimator.estimate(state.evidence.curvature, 0.0)
+    assert found.observed.sum() > 25
+    ratios = (found.value / curvature)[found.observed]
+    np.testing.assert_allclose(ratios, 1, rtol=0.03)
+
+
+def test_sums_of_16_bits_are_never_certain():
+    estimator = ctagd_optax.same_batch()
+    opt = ctagd_optax.ct_agd(
+        optax.sgd(0.0), 300, estimator=estimator, accumulator_dtype=jnp.bfloat16
+    )
+    params = jnp.ones(100)
+    noise = np.random.default_rng(0).standard_normal((300, 100)).astype(np.float32)
+
+    def step(state, z):
+        change = 0.25 * (4 + 0.05 * z)
+        points = {"second_params": params + 0.25, "second_gradients": params + change}
+        return opt.update(params, state, params, **points)[1], None
+
+    state, _ = jax.lax.scan(step, opt.init(params), jnp.asarray(noise))
+    found = estimator.estimate(state.evidence.curvature, 0.0).standard_error
+    true = 0.05 / 300**0.5
+    assert (found > true / 5).all()
+    assert (found < true * 3).all()
+
+
 def test_the_standard_error_of_many_samples():
     # 46,341 squared is more than an int32 holds.
     estimator, samples = ctagd_optax.hutchinson(), 100_000
