@@ -152,6 +152,12 @@ def _ct(
         raise ValueError(
             f"estimator must be one of {', '.join(known)}; got {estimator!r}"
         )
+    secant = pairing, weighting, noise_std
+    if (every != 1) if estimator == "secant" else (secant != ("equation", "linear", 0)):
+        raise ValueError(
+            "every is an option of same_batch and hutchinson; pairing, weighting and "
+            f"noise_std are of secant; got estimator={estimator!r}"
+        )
     if estimator == "secant":
         made = ctagd_optax.secant(pairing, weighting, noise_std, noise_seed)
     else:

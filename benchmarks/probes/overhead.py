@@ -331,11 +331,28 @@ def traffic(sizes: Sequence[int] = (10**5, 10**6, 10**7)) -> list[dict[str, Any]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     add = parser.add_argument
-    add("--parts", nargs="+", choices=PARTS, default=PARTS)
-    add("--tensors", type=int, nargs="+", default=TENSORS)
-    add("--sizes", type=int, nargs="+", default=SIZES)
-    add("--workloads", nargs="+", default=WORKLOADS)
-    add("--repeats", type=int, default=15)
+    add("--parts", nargs="+", choices=PARTS, default=PARTS, help="what to measure")
+    add(
+        "--tensors",
+        type=int,
+        nargs="+",
+        default=TENSORS,
+        help="numbers of tensors whose compile time and kernels are measured",
+    )
+    add(
+        "--sizes",
+        type=int,
+        nargs="+",
+        default=SIZES,
+        help="numbers of parameters whose step is timed",
+    )
+    add(
+        "--workloads",
+        nargs="+",
+        default=WORKLOADS,
+        help="workloads whose whole training step is timed",
+    )
+    add("--repeats", type=int, default=15, help="times of which the median is taken")
     add(
         "--out",
         type=pathlib.Path,

@@ -1,6 +1,7 @@
 """Ctrl-C and SIGTERM: a run is asked to stop, and does so after a step."""
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import threading
@@ -40,7 +41,10 @@ def stop_requests() -> Iterator[Callable[[int], bool]]:
     def request(number: int, frame: Any) -> None:
         del number, frame
         requested.set()
-        restore()
+        # A pool of processes that loses one asks the others again; it kills them in
+        # the end.
+        if multiprocessing.parent_process() is None:
+            restore()
         if together:
             os.kill(os.getpid(), signal.SIGTERM)
 

@@ -357,6 +357,7 @@ def test_options_have_the_types_of_their_defaults():
         ("robust(muon)@1", r"rate must be in the brackets: robust\(muon@1\)"),
         ("robust(muon):targt=1", "robust has no option 'targt'; it has target, "),
         ("ct(adamw):estimator=x", "estimator must be one of secant, same_batch, hutch"),
+        ("ct(sgd):every=5", "every is an option of same_batch and hutchinson"),
         ("robust(sgd:target=3)", "sgd has no option 'target'; it has learning_rate"),
         ("robust(sgd):weight_decay=0", "robust has no option 'weight_decay'; it has"),
         ("mechanize(schedule_free)", "mechanize cannot wrap schedule_free, which is"),

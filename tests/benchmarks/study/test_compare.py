@@ -109,7 +109,10 @@ def test_ctrl_c_stops_all_runs_and_the_same_command_goes_on(tmp_path, start):
     os.killpg(run.pid, signal.SIGINT)  # as a terminal does
     _, errors = run.communicate(timeout=60)
     assert run.returncode == 130
-    assert errors == "interrupted: the same command goes on with what is left\n"
+    # A test that was killed may have left half a program in the cache, with a warning.
+    said = errors.splitlines()
+    assert said[-1] == "interrupted: the same command goes on with what is left"
+    assert "Traceback" not in errors
     wait_for(lambda: not is_there(run.pid))
     assert list(tmp_path.glob("runs/sgd/0/checkpoints/*"))
 
