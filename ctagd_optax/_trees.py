@@ -221,10 +221,10 @@ def vary_like(params: optax.Params, tree: Any) -> Any:
 
     A loop wants the state to start as it will be: one tensor may change all figures.
     """
-    zero = jnp.zeros((), jnp.int32)
-    zeros = (jnp.zeros_like(p, jnp.int32, ()) for p in jax.tree.leaves(params))
-    nothing = sum(zeros, start=zero)  # which varies if a tensor does
-    if jax.typeof(nothing) == jax.typeof(zero):
+    same = jax.typeof(jnp.zeros((), jnp.int32))
+    zeros = [jnp.zeros_like(p, jnp.int32, ()) for p in jax.tree.leaves(params)]
+    nothing = sum(zero for zero in zeros if jax.typeof(zero) != same)
+    if isinstance(nothing, int):
         return tree
     return jax.tree.map(lambda x: x + nothing.astype(x.dtype), tree)
 

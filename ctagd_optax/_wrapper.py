@@ -292,7 +292,7 @@ def curvature_tuned(
         left_out = step.left_out + (~step.finite_vector()).astype(jnp.int32)
         step = step._replace(left_out=left_out)
         evidence = method.observe(state.evidence, state.memory, step, **extra_args)
-        evidence = vary_like(params, evidence)
+        evidence = vary_like(state.gamma, evidence)
 
         closing = t >= length - 1 if epoch_end is None else jnp.asarray(epoch_end)
         gamma, info = state.gamma, state.info
