@@ -64,6 +64,9 @@ def check_whole(name: str, value: Any) -> None:
     flag = isinstance(value, bool) or getattr(value, "dtype", None) == jnp.bool_
     if flag or (steps is not None and not (steps >= 1 and steps.is_integer())):
         raise ValueError(f"{name} must be a whole number of at least 1, got {value}")
+    dtype = getattr(value, "dtype", jnp.dtype(int))
+    if jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 32:
+        raise TypeError(f"{name} must be an integer, got one rounded to {dtype}")
 
 
 def check_number(

@@ -57,9 +57,11 @@ def see(
     weights = [_weights(x) for x in g]
     own = _products(((0, 1), (2, 1), (2, 2), (2, 3)), old, g, u, weights)
     motion = list(map(_move, leaves(params), before, scale, old, own))
+    after = list(map(_follow, before, scale, motion))
+    # Its products now and at the next step must have the same rounding.
+    motion = list(map(_as_kept, motion, old))
     pairs = (1, 1), (0, 1), (0, 0), (0, 2), (3, 3)
     seen = _products(pairs, motion, g, weights, leaves(params))
-    after = list(map(_follow, before, scale, motion))
     figures = [(*a, *b[1:]) for a, b in zip(own, seen, strict=True)]
     columns = map(stack, zip(*figures, strict=True)) if figures else [stack([])] * 8
     sizes = tuple(size for size, *_ in seen)
@@ -94,6 +96,15 @@ def _move(params, before, scale, old, own):
     dtype = widest((params, old))
     moved = params.astype(dtype) - before.astype(dtype)
     return choose(own[0] < jnp.inf, moved, 0) / scale.astype(dtype)
+
+
+def _as_kept(motion, old):
+    """The motion with the digits that are kept of it."""
+    kept = jnp.finfo(old.dtype)
+    if kept.bits >= jnp.finfo(motion.dtype).bits:
+        return motion
+    # XLA may leave out a cast there and back.
+    return jax.lax.reduce_precision(motion, kept.nexp, kept.nmant)
 
 
 def _follow(before, scale, motion):

@@ -93,6 +93,13 @@ def test_bad_parameters(dtype, message):
         opt.init({"x": jnp.ones(3, dtype)})
 
 
+def test_a_number_of_steps_that_was_rounded_is_refused():
+    make = optax.inject_hyperparams(ctagd_optax.ct_agd)
+    opt = make(optax.sgd(0.1), steps_per_epoch=1001.0)
+    with pytest.raises(TypeError, match=r"steps_per_epoch must be an integer, got one"):
+        opt.init(jnp.ones(3, jnp.bfloat16))
+
+
 def test_python_numbers_are_no_parameters():
     opt = ctagd_optax.ct_sgd(steps_per_epoch=5)
     with pytest.raises(TypeError, match=r"got float at params\['x'\]; make arrays"):

@@ -31,7 +31,8 @@ def _is_not_of_orbax(record: logging.LogRecord) -> bool:
     if error is not None:
         frames = traceback.walk_tb(error.__traceback__)
         files += [frame.f_code.co_filename for frame, _ in frames]
-    if "tensorstore" in str(error):  # it writes Orbax's files, and leaves no frames
+    # What writes Orbax's files leaves no frames.
+    if any(name in str(error) for name in ("tensorstore", "OCDBT")):
         return False
     return not any(file.startswith(_ORBAX) for file in files)
 

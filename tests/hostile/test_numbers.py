@@ -143,6 +143,21 @@ def test_steps_that_16_bits_round_are_taken_as_they_are(dtype, pairing):
     np.testing.assert_allclose(ratios, 1, rtol=0.03)
 
 
+@pytest.mark.parametrize("size", [1.0, 1e8])
+def test_a_motion_kept_in_16_bits_is_measured_as_it_is_kept(size):
+    curvature = jnp.linspace(0.5, 4.0, 5)
+    found = []
+    for dtype in (None, jnp.bfloat16):
+        opt = ctagd_optax.robust_ct_agd(optax.sgd(1e-3), 10, accumulator_dtype=dtype)
+        params = size * jnp.asarray([1.0, -2.0, 0.5, 3.0, -1.1])
+        state, update = opt.init(params), jax.jit(opt.update)
+        for _ in range(30):
+            updates, state = update(curvature * params, state, params)
+            params = optax.apply_updates(params, updates)
+        found.append(float(state.gamma[0]))
+    assert found[1] == pytest.approx(found[0], rel=0.01)
+
+
 def test_sums_of_16_bits_are_never_certain():
     estimator = ctagd_optax.same_batch()
     opt = ctagd_optax.ct_agd(
