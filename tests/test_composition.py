@@ -217,6 +217,38 @@ def test_freeze(wrapped):
     assert np.abs(params["w"]).max() < 1.5
 
 
+@pytest.mark.parametrize(
+    "estimator",
+    [None, ctagd_optax.secant("algorithm"), ctagd_optax.same_batch(), "hutchinson"],
+)
+@pytest.mark.parametrize("inside", [True, False])
+def test_what_the_backbone_freezes_gets_no_correction(inside, estimator):
+    if estimator == "hutchinson":
+        estimator = ctagd_optax.hutchinson(every=2)
+    freeze = optax.transforms.freeze({"w": False, "b": True})
+    parts = {"move": optax.sgd(0.02), "rest": optax.set_to_zero()}
+    backbone = (
+        optax.chain(freeze, optax.sgd(0.02, momentum=0.9))
+        if inside
+        else optax.partition(parts, {"w": "move", "b": "rest"})
+    )
+    opt = ctagd_optax.ct_agd(backbone, T, estimator=estimator)
+    params, state = problems.params(), opt.init(problems.params())
+    gradient = jax.grad(problems.loss)
+
+    @jax.jit
+    def step(params, state):
+        updates, state = opt.update(
+            gradient(params), state, params, grad_fn=gradient, obj_fn=problems.loss
+        )
+        return optax.apply_updates(params, updates), state
+
+    for _ in range(3 * T):
+        params, state = step(params, state)
+    assert_close(params["b"], problems.params()["b"], rtol=0)
+    assert np.abs(params["w"] - problems.params()["w"]).max() > 0.1
+
+
 def test_inject_hyperparams():
     factory = optax.inject_hyperparams(ctagd_optax.ct_sgd)
     options = {"steps_per_epoch": T, "curvature_min": 0.5}

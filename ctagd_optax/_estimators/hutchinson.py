@@ -32,11 +32,13 @@ class HutchinsonEvidence(NamedTuple):
       product_mean: the mean of v·Hv.
       product_deviation: Σ (v·Hv - mean)².
       sample_count: for each tensor, the samples.
+      move_count: for each tensor, the steps that moved it.
     """
 
     product_mean: Any
     product_deviation: Any
     sample_count: jax.Array
+    move_count: jax.Array
 
 
 def hutchinson(every: ArrayLike = 1, seed: ArrayLike = 0) -> CurvatureEstimator:
@@ -61,7 +63,8 @@ def hutchinson(every: ArrayLike = 1, seed: ArrayLike = 0) -> CurvatureEstimator:
 
         \mathrm{se}^2 = \frac{1}{n(n-1)} \sum_t (v_{t,i}\,(H v_t)_i - \widehat H_i)^2 .
 
-    :math:`\varepsilon` plays no part: one sample makes every coordinate observed.
+    :math:`\varepsilon` plays no part: one sample makes every coordinate observed, but
+    for tensors that the backbone never moved in the epoch, as those that it freezes.
 
     Args:
       every: steps from one sample to the next; the first step of an epoch has one.
@@ -99,7 +102,8 @@ def hutchinson(every: ArrayLike = 1, seed: ArrayLike = 0) -> CurvatureEstimator:
         def sums():
             return accumulators(params, accumulator_dtype)
 
-        return HutchinsonEvidence(sums(), sums(), counters(params)), None
+        counts = counters(params), counters(params)
+        return HutchinsonEvidence(sums(), sums(), *counts), None
 
     def observe(evidence, memory, step, eps, *, obj_fn=None, **extra_args):
         del memory, eps, extra_args
@@ -144,11 +148,13 @@ def hutchinson(every: ArrayLike = 1, seed: ArrayLike = 0) -> CurvatureEstimator:
         def spread(i, d):
             return (1 - shares[i]).astype(d.dtype) * d**2
 
+        moved = [jnp.any(u != 0) for u in jax.tree.leaves(step.updates)]
         moves, spreads = (map_with_index(f, deviations) for f in (move, spread))
         return HutchinsonEvidence(
             product_mean=accumulate(evidence.product_mean, moves, t),
             product_deviation=accumulate(evidence.product_deviation, spreads, t),
             sample_count=count,
+            move_count=accumulate(evidence.move_count, stack(moved, jnp.int32), t),
         )
 
     def remember(memory, step):
@@ -166,12 +172,12 @@ def hutchinson(every: ArrayLike = 1, seed: ArrayLike = 0) -> CurvatureEstimator:
             root = square_root(total / pairs)
             return jnp.where(count[i] > 1, root, jnp.inf)
 
-        counts = fill(count, mean)
+        known = jnp.where(evidence.move_count > 0, count, 0)
         return CurvatureEstimate(
             value=mean,
-            observed=jax.tree.map(lambda samples: samples > 0, counts),
+            observed=jax.tree.map(lambda samples: samples > 0, fill(known, mean)),
             standard_error=map_with_index(standard_error, total),
-            count=counts,
+            count=fill(count, mean),
         )
 
     return CurvatureEstimator(init, observe, remember, estimate)
