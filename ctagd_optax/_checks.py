@@ -146,7 +146,9 @@ _LOSS = {"loss", "losses", "loss_value", "loss_val", "train_loss", "batch_loss"}
 def check_extra_args(extra_args: Mapping[str, Any]) -> None:
     """Checks that no extra argument of update is a misspelt one of ours."""
     ends = "end", "finish", "last", "close", "done", "boundary", "new"
-    for name in extra_args:
+    for name, argument in extra_args.items():
+        if callable(argument):  # value_fn, say, for a line search
+            continue
         lower = name.lower()
         close = difflib.get_close_matches("epoch_end", [lower], cutoff=0.75)
         if close or ("epoch" in lower and any(end in lower for end in ends)):

@@ -228,6 +228,12 @@ def test_a_loss_by_another_name_is_not_lost(name):
     opt.update(params, state, params, loss=1.0, value=1.0)  # a backbone may take it
 
 
+@pytest.mark.parametrize("name", ["value_fn", "loss", "new_epoch"])
+def test_a_function_is_for_the_backbone_or_the_estimator(name):
+    opt, params = ctagd_optax.ct_sgd(steps_per_epoch=5), problems.params()
+    opt.update(params, opt.init(params), params, **{name: problems.loss})
+
+
 def test_what_is_wrapped_is_not_wrapped_again():
     backbone = optax.chain(optax.clip(1.0), ctagd_optax.ct_sgd(steps_per_epoch=5))
     for method in (ctagd_optax.ct_agd, ctagd_optax.robust_ct_agd):

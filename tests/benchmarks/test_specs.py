@@ -473,11 +473,12 @@ def test_backbones_and_controls_are_arms():
 
 def test_an_arm_without_the_loss_never_hears_it():
     params = {"w": jnp.ones(3)}
+    passed = {"value": 2.0, "value_fn": jnp.sum, "obj_fn": jnp.sum, "grad_fn": jnp.cos}
     heard = {}
     for name in ("robust(sgd)", "robust_no_loss(sgd)"):
         opt = specs.arm(name).make(5, 10)
         state = opt.init(params)
         for _ in range(5):
-            _, state = opt.update(params, state, params, value=2.0)
+            _, state = opt.update(params, state, params, **passed)
         heard[name] = float(state.info.loss[0])
     assert heard == {"robust(sgd)": 2.0, "robust_no_loss(sgd)": 0.0}
