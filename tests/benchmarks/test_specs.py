@@ -20,8 +20,9 @@ pytestmark = pytest.mark.usefixtures("default_jax")
 
 WRAPPED = (
     *("schedule_free+average", "robust(muon@0.02)", "robust(schedule_free)"),
-    *("ct(nadamw)", "ct(lion):estimator=same_batch", "mechanize(sgd)", "robust(momo)"),
+    *("ct(nadamw)", "ct(lion):estimator=same_batch", "robust(momo)"),
     *("ct_sgd:estimator=hutchinson,every=2", "mechanize(adam)"),
+    *(f"{wrapper}(sgd)" for wrapper in arms.WRAPPERS),
 )
 CURVATURE = np.asarray([[2.0, 1.0], [1.0, 3.0]], np.float32)
 SLOPE = np.asarray([1.0, -2.0], np.float32)
