@@ -19,7 +19,6 @@ TEMPLATES = pathlib.Path(__file__).parent / "templates"
 FUNCTIONS: render.Functions = {
     "table": {
         "expect": savings.expect,
-        "loss": savings.loss,
         "controls": savings.controls,
         "peers": savings.peers,
         "comparison": savings.comparison,

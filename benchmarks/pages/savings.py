@@ -29,26 +29,10 @@ def expect() -> str:
         for title, bare in _BACKBONES.items():
             for column, arm in (
                 (title, bare),
-                (f"{title}, robust", f"robust_{bare}"),
+                (f"{title}, robust", f"robust_no_loss({bare})"),
+                (f"{title}, robust + loss", f"robust_{bare}"),
                 (f"{title}, paper's", f"ct_{bare}"),
                 (f"{title}, tuned", _tuned(results, bare)),
-            ):
-                row[column] = _cell(results, arm, bare)
-        rows.append(row)
-    return tables.markdown(rows)
-
-
-def loss() -> str:
-    """Epochs to where the bare optimizer ends, with and without the loss."""
-    rows = []
-    for name in files.compared():
-        results = files.comparison(name)
-        row = {"workload": f"`{name}`"}
-        for title, bare in _BACKBONES.items():
-            for column, arm in (
-                (title, bare),
-                (f"{title}, with the loss", f"robust_{bare}"),
-                (f"{title}, without", f"robust_no_loss({bare})"),
             ):
                 row[column] = _cell(results, arm, bare)
         rows.append(row)
@@ -64,7 +48,7 @@ def controls() -> str:
         for title, bare in _BACKBONES.items():
             sawtooth = "sawtooth_control" if bare == "sgd" else "sawtooth_adam_control"
             for column, arm in (
-                (f"{title}, robust", f"robust_{bare}"),
+                (f"{title}, robust + loss", f"robust_{bare}"),
                 (f"{title}, sawtooth 10×", sawtooth),
                 (f"{title}, sawtooth 20×", f"{sawtooth}:peak=20"),
                 (f"{title}, averaged", _tuned(results, f"{bare}+average")),
@@ -88,7 +72,7 @@ def peers() -> str:
     for name, results in found.items():
         row = {"workload": f"`{name}`"}
         for title, bare in _BACKBONES.items():
-            row[f"{title}, robust"] = _best(results, f"robust_{bare}")
+            row[f"{title}, robust + loss"] = _best(results, f"robust_{bare}")
             row[f"{title}, tuned"] = _best(results, _tuned(results, bare))
         rows.append(row | {f"`{arm}`": _best(results, arm) for arm in others})
     return tables.markdown(rows)
