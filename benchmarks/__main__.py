@@ -1,4 +1,8 @@
-"""The benchmarks' command line: ``python -m benchmarks COMMAND``."""
+"""The benchmarks' command line: ``python -m benchmarks COMMAND``.
+
+What a single command needs it imports itself: every process of a comparison imports
+this module.
+"""
 
 import argparse
 import contextlib
@@ -12,9 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import specs, workloads
-from benchmarks.analysis import plots, profiles
 from benchmarks.options import add_workload, workload_options
-from benchmarks.pages import report
 from benchmarks.probes import corrections, estimators, overhead
 from benchmarks.study import commands as studies
 from benchmarks.study import manifests
@@ -209,6 +211,8 @@ def _add_profile(parser: argparse.ArgumentParser) -> None:
 
 def _profile(options: argparse.Namespace, console: Console) -> int:
     del console
+    from benchmarks.analysis import plots, profiles
+
     found = [profiles.relabelled(read_results(p)) for p in options.comparisons]
     arms = profiles.common_arms(found)
     if not arms:
@@ -219,6 +223,8 @@ def _profile(options: argparse.Namespace, console: Console) -> int:
 
 def _report(options: argparse.Namespace, console: Console) -> int:
     del options, console
+    from benchmarks.pages import report
+
     report.write()
     return 0
 

@@ -1,6 +1,7 @@
 """Every test runs with JAX at its strictest, on eight CPU devices."""
 
 import contextlib
+import gc
 import os
 import signal
 import subprocess
@@ -28,6 +29,11 @@ hypothesis.settings.load_profile("repeatable")
 # starts, of which some tests interrupt a run.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish():
+    """What is imported stays: the garbage collector need not look at it any more."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="module")

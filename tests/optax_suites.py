@@ -50,16 +50,12 @@ WRAPPED = tuple(
         "wrapper_kwargs": options,
     }
     for name, learning_rate, wrapper, options in (
-        ("sgd", 1e-3, "ct_agd", WRAPPER),
-        ("adam", 1e-2, "ct_agd", WRAPPER),
         ("sgd", 1e-3, "ct_agd", {"steps_per_epoch": 50}),
         ("sgd", 1e-3, "robust_ct_agd", {"steps_per_epoch": 50}),
     )
 )
 OPTIMIZERS = {
     "ct_sgd": ctagd_optax.ct_sgd(**SGD),
-    "ct_adam": ctagd_optax.ct_adam(**ADAM),
-    "ct_agd": ctagd_optax.ct_agd(optax.sgd(1.0), 2, unobserved="skip"),
     "robust_ct_agd": ctagd_optax.robust_ct_agd(optax.adam(1.0), 3),
     "ct_agd_algorithm": ctagd_optax.ct_agd(
         optax.adam(1.0),

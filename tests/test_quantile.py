@@ -103,11 +103,13 @@ def test_equals_numpy(kind, dtype, x64):
         assert_one_rounding(static_quantile(x, 0.7), x, 0.7)
 
 
-@pytest.mark.parametrize("size", [10**5, 10**7])
-def test_position_is_exact_in_large_float32_tensors(size):
+@pytest.mark.parametrize(
+    ("size", "quantiles"), [(10**5, (0.1, 0.7654321, 1.0)), (10**7, (0.7654321,))]
+)
+def test_position_is_exact_in_large_float32_tensors(size, quantiles):
     x = np.random.default_rng(0).permutation(size).astype(np.float32)
     with jax.enable_x64(False):
-        for q in (0.1, 0.7654321, 1.0):
+        for q in quantiles:
             assert_one_rounding(static_quantile(x, q), x, q)
             traced = jnp.float32(q)
             assert_one_rounding(quantile(x, traced), x, float(traced))

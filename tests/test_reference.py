@@ -12,7 +12,6 @@ import optax
 import pytest
 
 import ctagd_optax
-from ctagd_optax import _close_epoch
 from ctagd_optax._estimators.secant import quotient_noise
 from tests import reference
 
@@ -27,6 +26,8 @@ SWITCHES = {
 COMBINATIONS = [
     dict(zip(SWITCHES, values, strict=True))
     for values in itertools.product(*SWITCHES.values())
+    # Noise is in the quotients, which annealing knows nothing of.
+    if values[0] == "linear" or values[-1] == 0
 ]
 # A 16-bit update is rounded once from a float32 result.
 TOLERANCE = {"float64": 2e-6, "float32": 2e-5, "bfloat16": 1e-2, "float16": 2e-3}
@@ -185,9 +186,8 @@ def check(switches, problem):
         **problem["options"],
     )
     steps = 3 * steps_per_epoch
-    # Op by op: to compile every combination for every tree would take far longer.
-    with jax.disable_jit():
-        history = run(opt, params, noisy_quadratic(rng, params, steps), steps)
+    opt = opt._replace(update=jax.jit(opt.update))
+    history = run(opt, params, noisy_quadratic(rng, params, steps), steps)
     compare(
         history,
         lambda: reference.sgd(0.05, momentum),
@@ -197,30 +197,20 @@ def check(switches, problem):
     )
 
 
-search = jax.jit(_close_epoch.clipped_quantiles, static_argnames="q")
-
-
-def compiled_quantiles(tensors, q, *args):
-    """The search for quantiles compiled, as it is the same for every combination."""
-    with jax.disable_jit(False):
-        return search(tensors, q, *args)
-
-
 @pytest.mark.parametrize(
     "switches", COMBINATIONS, ids=lambda s: "-".join(map(str, s.values()))
 )
-def test_every_combination_of_switches(switches, monkeypatch):
-    monkeypatch.setattr(_close_epoch, "clipped_quantiles", compiled_quantiles)
+def test_every_combination_of_switches(switches):
     tree = {
         "matrix": ((3, 2), "float32"),
-        "nested": ({"scalar": ((), "float64"), "none": None}, [((0,), "float32")]),
+        "nested": ({"scalar": ((), "float32"), "none": None}, []),
     }
     problem = {"tree": tree, "seed": 0, "steps_per_epoch": 4, "momentum": 0.85}
     check(switches, {**problem, "options": {}})
 
 
 @hypothesis.given(switches=st.sampled_from(COMBINATIONS), problem=problems())
-@hypothesis.settings(max_examples=8, phases=[hypothesis.Phase.generate])
+@hypothesis.settings(max_examples=16, phases=[hypothesis.Phase.generate])
 def test_random_trees_and_numbers(switches, problem):
     check(switches, problem)
 

@@ -39,7 +39,6 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 from rich.console import Console
-from sklearn.datasets import load_digits
 
 import ctagd_optax
 from benchmarks.analysis import tables
@@ -241,6 +240,8 @@ def quadratic(settled: bool, draws: int, lengths: Sequence[int]) -> list[dict]:
 
 def network(batch: int, draws: int, lengths: Sequence[int]) -> list[dict]:
     """Rows of the network for one size of the batch."""
+    from sklearn.datasets import load_digits
+
     digits = load_digits()
     images = jnp.asarray(digits.data / 16, jnp.float32)
     labels = jnp.asarray(digits.target)

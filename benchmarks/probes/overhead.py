@@ -221,7 +221,7 @@ def train_times(names: Sequence[str], repeats: int) -> list[dict[str, Any]]:
     return rows
 
 
-def memory(size: int = 10**6) -> list[dict[str, Any]]:
+def memory(size: int = 10**6, many: int = 20) -> list[dict[str, Any]]:
     """Bytes per parameter of the state, and of a step's temporary buffers."""
     algorithm = ctagd_optax.secant("algorithm")
     literal, robust = ctagd_optax.ct_agd, ctagd_optax.robust_ct_agd
@@ -252,7 +252,7 @@ def memory(size: int = 10**6) -> list[dict[str, Any]]:
         ),
     ):
         row = {"options": ", ".join(filter(None, (wrapper.__name__, label)))}
-        for tensors, shape in ((1, _square(size)), (20, _square(size // 20))):
+        for tensors, shape in ((1, _square(size)), (many, _square(size // many))):
             params = {
                 name: jax.ShapeDtypeStruct(x.shape, dtype)
                 for name, x in network(tensors, shape).items()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from benchmarks import paper, specs, workloads
-from benchmarks.analysis import plots, sweep_cells, tables
+from benchmarks.analysis import sweep_cells, tables
 from benchmarks.files import read_json
 from benchmarks.options import add_data, add_many, workload_options
 from benchmarks.study import ablate, compare, manifests, recipes, sweep, tune
@@ -102,6 +102,8 @@ def _arms_there(
 
 def _show_comparison(out: pathlib.Path, console: Console) -> list[pathlib.Path]:
     """Prints a finished comparison; writes its table and its curves."""
+    from benchmarks.analysis import plots  # here, as matplotlib takes its time
+
     results = compare.read_results(out / "results.json")
     timings = read_json(out / "timings.json", {"arms": dict}, "times of a comparison")
     rows = tables.comparison(results, timings)

@@ -156,8 +156,9 @@ def _start(numbers: Any, jobs: int, compiled: pathlib.Path) -> None:
     if hasattr(os, "sched_setaffinity"):
         ours = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, ours[number::jobs] or ours)
-    jax.config.update("jax_compilation_cache_dir", str(compiled.absolute()))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    if jax.config.jax_compilation_cache_dir is None:  # else the user's own is as good
+        jax.config.update("jax_compilation_cache_dir", str(compiled.absolute()))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 def _end_with_parent() -> None:

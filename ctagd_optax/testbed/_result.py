@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.special
 
 from ctagd_optax.testbed._internals import Internals, RobustInternals
 from ctagd_optax.testbed._landscape import Landscape
@@ -39,6 +38,8 @@ class Interval:
         mean = float(values.mean()) if n else float("nan")
         if n < 2:
             return Interval(mean, float("nan"))
+        import scipy.special  # here, as it takes longer than all of the testbed
+
         quantile = float(scipy.special.stdtrit(n - 1, 0.975))
         return Interval(mean, quantile * float(values.std(ddof=1)) / n**0.5)
 

@@ -45,7 +45,9 @@ def test_expect(results):
     assert cells(title)[:4] == ["workload", "SGD", "SGD, robust", "SGD, robust + loss"]
     assert cells(title)[5:7] == ["SGD, tuned", "Adam"]
     # Each seed has its own target: 99 % of where bare SGD ends with it.
-    assert digits == "| `digits_mlp` | 3.0 | 3.0 | 1.0 | ∞ | 2.0 | 1.0 | – | – | – | – |"
+    assert (
+        digits == "| `digits_mlp` | 3.0 | 3.0 | 1.0 | ∞ | 2.0 | 1.0 | – | – | – | – |"
+    )
     assert cora.startswith("| `cora_graphsage` | 3.0 | 3.0 | ∞ |")
     assert savings.seeds() == "2 seeds"
     assert savings.rate("sgd") == "0.5"
