@@ -4,7 +4,7 @@ import difflib
 import inspect
 import math
 import numbers
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import jax
@@ -108,7 +108,7 @@ def check_rate(name: str, value: Any) -> None:
         )
     if not callable(value):
         check_number(name, value, 0)
-    elif "learning_rate" in _parameters(value):
+    elif next(iter(parameters(value)), None) == "learning_rate":
         raise TypeError(
             f"{name} must be a number or a schedule, got the function {value!r:.60}, "
             "which makes an optimizer; to wrap one, use "
@@ -116,7 +116,8 @@ def check_rate(name: str, value: Any) -> None:
         )
 
 
-def _parameters(function: Any) -> Mapping[str, Any]:
+def parameters(function: Any) -> Mapping[str, Any]:
+    """The parameters of a function; none where Python does not know them."""
     try:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):  # some have none
@@ -143,18 +144,28 @@ def check_schedule(name: str, schedule: Any) -> None:
 _LOSS = {"loss", "losses", "loss_value", "loss_val", "train_loss", "batch_loss"}
 
 
-def check_extra_args(extra_args: Mapping[str, Any]) -> None:
-    """Checks that no extra argument of update is a misspelt one of ours."""
+def check_extra_args(
+    extra_args: Mapping[str, Any], known: Container[str], *, hears_value: bool
+) -> None:
+    """Checks that no extra argument of update is a misspelt one of ours.
+
+    Args:
+      extra_args: the arguments.
+      known: those that the backbone has by name.
+      hears_value: whether the method makes something of the loss.
+    """
     ends = "end", "finish", "last", "close", "done", "boundary", "new"
     for name, argument in extra_args.items():
-        if callable(argument):  # value_fn, say, for a line search
+        if name in known or callable(argument):  # value_fn, say, for a line search
             continue
         lower = name.lower()
+        flag = isinstance(argument, bool)
+        flag |= getattr(argument, "dtype", None) in (bool, np.bool_)
         close = difflib.get_close_matches("epoch_end", [lower], cutoff=0.75)
-        if close or ("epoch" in lower and any(end in lower for end in ends)):
+        if flag and (close or ("epoch" in lower and any(end in lower for end in ends))):
             raise TypeError(f"update has no argument {name!r}; did you mean epoch_end?")
         close = difflib.get_close_matches("value", [lower], cutoff=0.75)
-        if (close or lower in _LOSS) and "value" not in extra_args:
+        if hears_value and (close or lower in _LOSS) and "value" not in extra_args:
             raise TypeError(f"update has no argument {name!r}; pass it as value=loss")
 
 

@@ -329,7 +329,7 @@ def robust_method(
         usual = _mean_square(evidence)
         after = jnp.clip(after, smallest, largest)
         after = _cut(after, usual, rule.guard * info.gradient_square)
-        longer = jnp.any(after > multiplier)
+        longer = jnp.any(1 / after < gamma)  # by what is kept: 1 / (1 / 1000) is less
         trial = trial._replace(tried=jnp.where(longer, trial.tried, 0))
         # Parameters that stood still are known but for rounding; that is no motion.
         signal = ratio(sums.curvature, sums.curvature_error)

@@ -41,7 +41,7 @@ def _range(values: Sequence[float], form: str = ".3g") -> str:
 def robust_sentences(state: CTAGDState, rows: Sequence[Any]) -> list[str]:
     if column(state.step_count) == 0 or not rows:
         return ["robust_ct_agd: no step has been taken yet."]
-    *_, confidence, _, allowed = column(state.evidence.settings)
+    target, confidence, _, allowed = column(state.evidence.settings)
     where, closed = _opening("robust_ct_agd", state)
     if closed:
         said = [f"{where} the next starts at multiplier "]
@@ -54,10 +54,10 @@ def robust_sentences(state: CTAGDState, rows: Sequence[Any]) -> list[str]:
     starts = [1 / row.gamma for row in rows]
     if not (first or closed) and max(starts) > max(1, *multipliers):
         said[0] += f", down from {_range(starts)} at the start of the epoch"
-    relative_rate, _, peak = column(state.memory.schedules)
+    relative_rate, before, peak = column(state.memory.schedules)
     scheduled = not closed and relative_rate != 1
     said[0] += f", schedule {relative_rate:.3g}." if scheduled else "."
-    if 0 < peak < (0.01 if first else 0.1):
+    if 0 < peak < (0.01 if first else 0.1) and relative_rate <= before:  # no warm-up
         said.append(
             f"The schedule was at most {peak:.3g} so far. It is relative to the "
             "backbone's learning rate, so its peak should be 1."
@@ -68,7 +68,8 @@ def robust_sentences(state: CTAGDState, rows: Sequence[Any]) -> list[str]:
             "its peak."
         )
     length = column(state.epoch_length)
-    if length < 4 and max(*multipliers, *starts) <= 1:
+    short = length < 4 and column(state.evidence.steps)[0] < 4  # epoch_end may be late
+    if short and max(*multipliers, *starts) <= 1:
         said.append(
             f"It takes four steps in an epoch to measure anything, and steps_per_epoch "
             f"is {length}. It counts calls of update, not epochs."
@@ -85,7 +86,8 @@ def robust_sentences(state: CTAGDState, rows: Sequence[Any]) -> list[str]:
     heard = rows[0].loss != 0 or any(column(state.evidence.late.mean_loss))
     groups: dict[str, tuple[list[float], list[str]]] = {}
     figures = zip(*(np.asarray(x).tolist() for x in judged), strict=True)
-    for row, figure in zip(rows, figures, strict=False):
+    for row, (*figure, threshold) in zip(rows, figures, strict=False):
+        figure = *figure, min(threshold, target)
         told = row.loss != 0
         reason, value = _reason(*figure, first=first, told=told, heard=heard)
         values, paths = groups.setdefault(reason, ([], []))
@@ -148,7 +150,7 @@ def _reason(
     when = (
         "So far, steps at multiplier 1 are" if first else "In the last epoch steps were"
     )
-    stays = "it is 1 for now" if first else "it stays"
+    stays = "it is 1 for now" if first else "it does not grow"
     blind = "" if heard else _BLIND
     if not np.isfinite(low):
         return (

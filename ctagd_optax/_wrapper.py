@@ -21,6 +21,7 @@ from ctagd_optax._checks import (
     check_params,
     check_update,
     check_whole,
+    parameters,
 )
 from ctagd_optax._trees import (
     choose,
@@ -166,6 +167,8 @@ def curvature_tuned(
     """
     check_backbone(backbone)
     check_whole("steps_per_epoch", steps_per_epoch)
+    named = parameters(backbone.update)
+    hears_value = "value" in parameters(method.observe)
     backbone = optax.with_extra_args_support(backbone)
 
     # Jitted, so that an update outside of jit does not compile the cond at every call.
@@ -240,7 +243,7 @@ def curvature_tuned(
         **extra_args: Any,
     ) -> tuple[optax.Updates, CTAGDState]:
         gradients = updates
-        check_extra_args(extra_args)
+        check_extra_args(extra_args, named, hears_value=hears_value)
         check_flag("epoch_end", epoch_end)
         if params is None:
             raise ValueError(

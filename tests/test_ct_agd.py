@@ -1,5 +1,6 @@
 """Bad input is refused by name, and one bad gradient spoils nothing."""
 
+import functools
 import inspect
 
 import chex
@@ -213,6 +214,18 @@ def test_bad_learning_rates_of_presets(preset):
         preset(-0.1, steps_per_epoch=5)
     with pytest.raises(TypeError, match="learning_rate must be a number, got 'fast'"):
         preset("fast", steps_per_epoch=5)
+
+
+@pytest.mark.parametrize("preset", [ctagd_optax.ct_sgd, ctagd_optax.ct_adam])
+def test_schedules_may_have_a_learning_rate_of_their_own(preset):
+    def decay(step, learning_rate, total):
+        return learning_rate * jnp.maximum(0.0, 1 - step / total)
+
+    schedule = functools.partial(decay, learning_rate=0.1, total=100)
+    preset(schedule, steps_per_epoch=5)
+    preset(
+        lambda step, learning_rate=0.1: learning_rate / (1 + step), steps_per_epoch=5
+    )
 
 
 def test_one_nan_gradient_leaves_the_epoch_intact():

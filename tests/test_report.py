@@ -135,6 +135,44 @@ def test_epochs_that_are_too_short_to_measure(length):
     )
 
 
+def test_a_long_warm_up_is_relative(standard_promotion):
+    schedule = optax.warmup_cosine_decay_schedule(0.0, 1.0, 20 * 12, 300 * 12)
+    report = robust(lambda n, x: x, 12, schedule=schedule)
+    assert "The schedule was" not in " ".join(report.sentences)
+
+
+def test_epochs_that_are_closed_later_than_counted_are_not_too_short():
+    opt = ctagd_optax.robust_ct_agd(optax.sgd(1e-3), 1)
+    params = jnp.ones(3, jnp.float32)
+    state = opt.init(params)
+    update = jax.jit(opt.update)
+    for n in range(24):
+        gradients = jnp.full(3, (-1.0) ** n, jnp.float32)
+        updates, state = update(gradients, state, params, epoch_end=n % 12 == 11)
+        params = optax.apply_updates(params, updates)
+    said = " ".join(ctagd_optax.curvature_report(state, params).sentences)
+    assert "four steps" not in said
+    assert "The loss rises along the last step" in said
+
+
+@pytest.mark.parametrize("steps", [8, 12, 36])
+def test_steps_of_the_length_asked_for_do_not_grow(steps):
+    report = robust(lambda n, x: x, steps, rate=0.3, target=0.1)
+    assert "may grow" not in " ".join(report.sentences)
+
+
+def test_a_multiplier_that_large_gradients_cut_does_not_stay():
+    noises = np.random.default_rng(0).standard_normal(60).astype(np.float32)
+
+    def gradient(n, x):
+        return x if n < 24 else x + (0.2 if n < 36 else 3.0) * noises[n]
+
+    report = robust(gradient, 48, multiplier_max=50.0)
+    said = " ".join(report.sentences)
+    assert 1 / report[0].gamma < 50, said
+    assert "stays" not in said.replace("If it stays at 1", "")
+
+
 def test_the_largest_multiplier_is_named_within_an_epoch():
     report = robust(lambda n, x: x, 8, multiplier_max=2.0)
     assert "it may grow. It is at the largest" in " ".join(report.sentences)
@@ -190,7 +228,7 @@ def test_the_robust_method_in_an_open_later_epoch():
             lambda n, x: 0.5 * x,
             24,
             {"rate": 1.0, "multiplier_max": 1.0},
-            "not clearly below 0.25, so it stays.",
+            "not clearly below 0.25, so it does not grow.",
         ),
     ],
 )

@@ -225,6 +225,20 @@ def test_a_multiplier_at_its_largest_is_no_trial(largest):
     assert state.info.failures[0] == 0
 
 
+@pytest.mark.parametrize("largest", [7.0, 1000.0])  # 1 / (1 / 7) is not 7
+def test_a_multiplier_that_curvature_took_to_its_largest_is_no_trial(largest):
+    opt = ctagd_optax.robust_ct_agd(optax.sgd(1e-5), 12, multiplier_max=largest)
+    params, losses = jnp.ones(3, jnp.float32), 9.0 - 0.1 * np.arange(9)
+    losses[6:] += 0.09  # in one epoch it falls by little
+    state, update = opt.init(params), jax.jit(opt.update)
+    for n in range(12 * 9):
+        updates, state = update(params, state, params, value=losses[n // 12])
+        params = optax.apply_updates(params, updates)
+        if n >= 12 * 2 and n % 12 == 11:
+            assert 1 / state.gamma[0] == pytest.approx(largest)
+            assert state.info.tried[0] == state.info.failures[0] == 0
+
+
 def test_a_loss_that_rises_shrinks_a_multiplier_above_one():
     past = Trial(*(jnp.asarray([x], jnp.float32) for x in (1.0, 0.1, 0.0, 0.0, 0.0)))
     for m, expected in ((9.0, 3.0), (2.0, 1.0), (0.5, 0.5)):

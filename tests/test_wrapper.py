@@ -221,11 +221,25 @@ def test_annealing_may_return_one_number(annealing):
 
 @pytest.mark.parametrize("name", ["loss", "val", "values", "Value", "batch_loss"])
 def test_a_loss_by_another_name_is_not_lost(name):
-    opt, params = ctagd_optax.ct_sgd(steps_per_epoch=5), problems.params()
+    opt, params = ctagd_optax.robust_ct_agd(optax.sgd(0.1), 5), problems.params()
     state = opt.init(params)
     with pytest.raises(TypeError, match=f"no argument '{name}'; pass it as value=loss"):
         opt.update(params, state, params, **{name: 1.0})
     opt.update(params, state, params, loss=1.0, value=1.0)  # a backbone may take it
+
+
+@pytest.mark.parametrize("method", [ctagd_optax.ct_agd, ctagd_optax.robust_ct_agd])
+def test_arguments_that_the_backbone_has_by_name_reach_it(method):
+    def update(updates, state, params=None, *, loss, new_epoch, **extra_args):
+        return jax.tree.map(lambda g: -loss * g, updates), state
+
+    backbone = optax.GradientTransformationExtraArgs(lambda _: (), update)
+    opt, params = method(backbone, 5), problems.params()
+    extra = {"loss": 0.5, "new_epoch": True, "epoch_index": 3}
+    updates, _ = opt.update(params, opt.init(params), params, **extra)
+    chex.assert_trees_all_close(updates, jax.tree.map(lambda p: -0.5 * p, params))
+    with pytest.raises(TypeError, match="'last_epoch'; did you mean epoch_end"):
+        opt.update(params, opt.init(params), params, last_epoch=True, **extra)
 
 
 @pytest.mark.parametrize("name", ["value_fn", "loss", "new_epoch"])

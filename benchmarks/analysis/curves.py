@@ -196,8 +196,12 @@ def references(results: dict[str, Any], name: str) -> dict[str, str]:
         )
         return next(fits, None)
 
+    wrapped = ours["options"].get("backbone")  # as it was named within brackets
     if kind(name) == bare:  # a tuned one
-        base = first(bare, ["backbone"])
+        plain = arms.get(bare, {"role": None})["role"] == "backbone"
+        base = bare if plain else first(bare, ["backbone"])
+    elif wrapped is not None:
+        base = wrapped if wrapped in arms else None
     else:
         base = first(bare, ["backbone", "tuned", "peer"], _SHARED)
     found = {

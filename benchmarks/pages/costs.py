@@ -178,6 +178,12 @@ def traffic() -> str:
     )
 
 
+def _vectors(name: str) -> int:
+    """What a step of an optimizer reads and writes."""
+    rows = _measured("traffic")
+    return next(r["vectors, a step"] for r in rows if r["optimizer"] == name)
+
+
 def chip(parameters: str, chips: str, tensors: str, bandwidth: str) -> str:
     """The formulas worked out for one of several chips, bandwidth in bytes a second."""
     vector = 4 * float(parameters) / int(chips)
@@ -189,8 +195,6 @@ def chip(parameters: str, chips: str, tensors: str, bandwidth: str) -> str:
             "time of it": f"{1e3 * moved * vector / float(bandwidth):.1f} ms",
             "collectives of a step": f"{4 * scalars * int(tensors) / 1e3:.1f} kB",
         }
-        for name, state, moved, scalars in (
-            ("robust_ct_agd", 2, 11, 8),
-            ("ct_agd", 5, 19, 1),
-        )
+        for name, state, scalars in (("robust_ct_agd", 2, 8), ("ct_agd", 5, 1))
+        for moved in [_vectors(f"{name}(sgd)") - _vectors("sgd")]
     )

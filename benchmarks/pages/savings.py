@@ -169,9 +169,10 @@ def narrow() -> str:
     return tables.markdown(rows, texts=2)
 
 
-def seeds() -> str:
+def seeds(*workloads: str) -> str:
     """The number of seeds of the comparisons, and which have another."""
-    counts = {name: len(files.comparison(name)["seeds"]) for name in files.compared()}
+    names = workloads or files.compared()
+    counts = {name: len(files.comparison(name)["seeds"]) for name in names}
     usual = statistics.mode(counts.values())
     others = [f"`{name}`: {n}" for name, n in counts.items() if n != usual]
     return f"{usual} seeds" + (f" ({', '.join(others)})" if others else "")

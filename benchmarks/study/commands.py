@@ -9,6 +9,7 @@ from rich.console import Console
 from benchmarks import paper, specs, workloads
 from benchmarks.analysis import sweep_cells, tables
 from benchmarks.files import read_json
+from benchmarks.locks import holding
 from benchmarks.options import add_data, add_many, workload_options
 from benchmarks.study import ablate, compare, manifests, recipes, sweep, tune
 from ctagd_optax.testbed.files import replacing
@@ -54,17 +55,19 @@ def _run_and_show(
     out: pathlib.Path,
     console: Console,
 ) -> int:
-    arms = [*arms, *_arms_there(out, arms, seeds, options)]
-    compare.compare(
-        options.workload,
-        arms,
-        seeds,
-        out,
-        jobs=options.jobs,
-        console=console,
-        **workload_options(options),
-    )
-    for path in [out / "results.json", *_show_comparison(out, console)]:
+    with holding(out):  # another process may be about to add arms, too
+        arms = [*arms, *_arms_there(out, arms, seeds, options)]
+        compare.compare(
+            options.workload,
+            arms,
+            seeds,
+            out,
+            jobs=options.jobs,
+            console=console,
+            **workload_options(options),
+        )
+        made = [out / "results.json", *_show_comparison(out, console)]
+    for path in made:
         print(f"Wrote {path}")
     return 0
 

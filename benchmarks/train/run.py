@@ -152,7 +152,9 @@ class Run:
         self, state: TrainState, batch_stats: nnx.State, part: str | None = None
     ) -> tuple[float, float]:
         """Mean loss and accuracy on a part of the data, by default the run's."""
-        sums = np.zeros(3, np.float32)
+        # Placed as a result is: else the first batch has a program of its own.
+        start = {"sums": np.zeros(3, np.float32)}
+        sums = devices.put_everywhere(self.mesh, start)["sums"]
         for batch in self.pipeline.evaluation(part or self.config.part, self.rows):
             batch = devices.put_batch(self.mesh, batch)
             # Programs of several processes that wait for each other are few at a time:

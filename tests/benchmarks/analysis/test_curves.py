@@ -155,6 +155,19 @@ def test_a_wrapped_optimizer_is_measured_against_the_bare_one_at_its_learning_ra
     assert found["robust(adamw@1)"] == {"backbone": "adamw@1"}
 
 
+def test_a_wrapped_optimizer_is_not_measured_against_one_with_other_options():
+    results = comparison(
+        **{"sgd@0.1": ("backbone",), "sgd": ("backbone",), "sgd@0.3": ("tuned",)},
+        **{"robust(sgd:momentum=0.9)": ("ours",), "robust(sgd)": ("ours",)},
+    )
+    for name in ("robust(sgd:momentum=0.9)", "robust(sgd)"):
+        results["arms"][name]["options"] = {"backbone": name[7:-1]}
+    found = {name: curves.references(results, name) for name in results["arms"]}
+    assert "backbone" not in found["robust(sgd:momentum=0.9)"]
+    assert found["robust(sgd)"]["backbone"] == "sgd"
+    assert found["sgd@0.3"]["backbone"] == "sgd"  # that with its defaults
+
+
 def test_summary():
     results = comparison(
         sgd=("backbone", run(0.5, 0.7, 0.8), run(0.5, 0.79, 0.8, seed=1)),

@@ -26,8 +26,13 @@ def measured(tmp_path, monkeypatch):
         step(10**7, 1.0, 9, 9, 9, tensors=150),
         step(25 * 10**6, 2.0, 4, 10, 6),
     ]
+    vectors = {"sgd": 6, "ct_agd(sgd)": 25, "robust_ct_agd(sgd)": 18}
+    traffic = [
+        {"optimizer": name, "vectors, a step": number}
+        for name, number in vectors.items()
+    ]
     (tmp_path / "overhead.json").write_text(
-        json.dumps({"steps": steps, "train": train})
+        json.dumps({"steps": steps, "train": train, "traffic": traffic})
     )
 
 
@@ -53,5 +58,5 @@ def test_growth_is_that_of_single_tensors():
 
 def test_a_chip_by_the_formulas():
     _, _, ours, paper = costs.chip("1e9", "4", "100", "1e12").splitlines()
-    assert ours == "| `robust_ct_agd` | 2000 MB | 11.0 GB | 11.0 ms | 3.2 kB |"
+    assert ours == "| `robust_ct_agd` | 2000 MB | 12.0 GB | 12.0 ms | 3.2 kB |"
     assert paper == "| `ct_agd` | 5000 MB | 19.0 GB | 19.0 ms | 0.4 kB |"

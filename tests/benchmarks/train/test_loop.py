@@ -444,6 +444,8 @@ def test_validation_is_set_aside():
     run = Run(config(pathlib.Path("unused"), part="validation", devices=1))
     assert run.steps_per_epoch == (128 - 32) // 16
     assert "validation_accuracy" in run.measure(run.init()._replace(step=jnp.int32(6)))
+    run.measure(run.init()._replace(step=jnp.int32(12)))
+    assert run._evaluate._cache_size() == 1  # one program for all batches
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
