@@ -58,7 +58,7 @@ def test_the_papers_workloads_have_their_sizes(name):
 @pytest.mark.parametrize(
     "name",
     [
-        "tiny_imagenet_resnet20",
+        "cifar10_resnet20",
         "cifar10_wrn28_4",
         "tiny_imagenet_deit12",
         "reddit_graphsage",
