@@ -75,10 +75,7 @@ def product_of_ours(*kwargs_seqs, **grid):
             return seq
         if "wrapper_name" not in entries[0]:
             return FACTORIES
-        direct = tuple(
-            {**e, "wrapper_name": None, "wrapper_kwargs": None} for e in FACTORIES
-        )
-        return direct + WRAPPED
+        return WRAPPED
 
     # CT-AGD refuses complex parameters, which have no order.
     grid = {

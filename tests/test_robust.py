@@ -673,8 +673,10 @@ def test_steps_that_lead_uphill_let_the_multiplier_decay():
 # True motion
 
 
-@pytest.mark.parametrize("pooling", ["all", "tensor"])
-@pytest.mark.parametrize("factor", [0.1, 1.0, -0.01, 3.0])
+@pytest.mark.parametrize(
+    ("factor", "pooling"),
+    [(0.1, "all"), (-0.01, "all"), (-0.01, "tensor"), (3.0, "all")],
+)
 def test_what_follows_in_a_chain_may_scale(factor, pooling):
     """A method before a scaling finds what the method around the whole finds."""
     sign = 1.0 if factor > 0 else -1.0  # optax.sgd descends, its negative must too

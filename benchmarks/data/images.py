@@ -1,6 +1,7 @@
 """Sets of images: readers of the official formats, two made here, and cuts of them."""
 
 import gzip
+import importlib.util
 import math
 import zlib
 from collections.abc import Mapping
@@ -159,17 +160,31 @@ def _labels(labels: np.ndarray, classes: int, path: Path) -> np.ndarray:
     return labels.astype(np.int32)
 
 
+def _sklearn_digits() -> tuple[np.ndarray, np.ndarray]:
+    """Levels of grey, and labels, from the file in scikit-learn's wheel.
+
+    Its own loader imports most of SciPy first, which takes longer than an epoch.
+    """
+    found = importlib.util.find_spec("sklearn")
+    for folder in found.submodule_search_locations or () if found else ():
+        path = Path(folder, "datasets", "data", "digits.csv.gz")
+        if path.exists():
+            table = np.loadtxt(path, delimiter=",")
+            return table[:, :-1], table[:, -1]
+    from sklearn.datasets import load_digits
+
+    return load_digits(return_X_y=True)
+
+
 def digits() -> Images:
     """Scikit-learn's digits, 8 by 8: 1,497 to train and 300 to test, always the same.
 
     Their 17 levels of grey are spread over 0 to 255.
     """
-    from sklearn.datasets import load_digits
-
-    contents = load_digits()
-    order = hashing.order(len(contents.target), _DIGITS)
-    images = np.rint(contents.images[order] * (255 / 16)).astype(np.uint8)[..., None]
-    labels = contents.target[order].astype(np.int32)
+    levels, labels = _sklearn_digits()
+    order = hashing.order(len(labels), _DIGITS)
+    images = np.rint(levels[order] * (255 / 16)).astype(np.uint8)
+    images, labels = images.reshape(-1, 8, 8, 1), labels[order].astype(np.int32)
     train, test = (Split(images[s], labels[s]) for s in (np.s_[:-300], np.s_[-300:]))
     return make_images(train, test, 10)
 

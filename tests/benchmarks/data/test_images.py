@@ -1,6 +1,7 @@
 """Every format of images is read exactly, and damage is named."""
 
 import gzip
+import importlib.util
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from PIL import Image
 
 from benchmarks.data import Images, Split, cut, load, synthetic
 from benchmarks.data.containers import make_images
+from benchmarks.data.images import _sklearn_digits
 from tests.benchmarks.data import official
 
 
@@ -172,6 +174,13 @@ def test_no_images(tmp_path):
     (root / "wnids.txt").write_text("n01\nn02\nn03\n")
     with pytest.raises(ValueError, match="n03 has no images"):
         load("tiny_imagenet", tmp_path, download=False)
+
+
+def test_digits_are_scikit_learns(monkeypatch):
+    ours = _sklearn_digits()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for found, expected in zip(ours, _sklearn_digits(), strict=True):  # by its loader
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_digits():
