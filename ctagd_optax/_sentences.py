@@ -86,10 +86,11 @@ def robust_sentences(state: CTAGDState, rows: Sequence[Any]) -> list[str]:
     heard = rows[0].loss != 0 or any(column(state.evidence.late.mean_loss))
     groups: dict[str, tuple[list[float], list[str]]] = {}
     figures = zip(*(np.asarray(x).tolist() for x in judged), strict=True)
-    for row, (*figure, threshold) in zip(rows, figures, strict=False):
-        figure = *figure, min(threshold, target)
-        told = row.loss != 0
-        reason, value = _reason(*figure, first=first, told=told, heard=heard)
+    for row, (high, low, trend, threshold) in zip(rows, figures, strict=False):
+        least, told = min(threshold, target), row.loss != 0
+        reason, value = _reason(
+            high, low, trend, least, first=first, told=told, heard=heard
+        )
         values, paths = groups.setdefault(reason, ([], []))
         values.append(value)
         paths.append(row.path)
