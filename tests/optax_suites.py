@@ -55,7 +55,6 @@ WRAPPED = tuple(
     )
 )
 OPTIMIZERS = {
-    "ct_sgd": ctagd_optax.ct_sgd(**SGD),
     "robust_ct_agd": ctagd_optax.robust_ct_agd(optax.adam(1.0), 3),
     "ct_agd_algorithm": ctagd_optax.ct_agd(
         optax.adam(1.0),

@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 
 @pytest.mark.parametrize(
-    ("suite", "at_least"), [("contrib", 32), ("alias", 36), ("sharding", 11)]
+    ("suite", "at_least"), [("contrib", 32), ("alias", 36), ("sharding", 8)]
 )
 def test_suite(suite, at_least, tmp_path):
     # The suites compile many of their computations more than once.

@@ -1,5 +1,6 @@
 """The report of trust figures."""
 
+import functools
 import json
 import re
 
@@ -80,15 +81,22 @@ def test_what_to_do_without_evidence(options, advice):
     assert "use robust_ct_agd" in text
 
 
+@functools.cache
+def wrapped(rate, length, **options):
+    """An optimizer that all tests with these options share, as it is compiled once."""
+    opt = ctagd_optax.robust_ct_agd(optax.sgd(rate), length, **options)
+    return opt.init, jax.jit(opt.update)
+
+
 def robust(gradient, steps, *, rate=1e-3, length=12, value=None, **options):
     """The report of the robust method after some steps on three coordinates."""
-    opt = ctagd_optax.robust_ct_agd(optax.sgd(rate), length, **options)
+    init, update = wrapped(rate, length, **options)
     params = {"w": jnp.ones(3, jnp.float32), "v": jnp.ones((2, 1), jnp.float32)}
-    state = opt.init(params)
+    state = init(params)
     for n in range(steps):
         grads = jax.tree.map(lambda x, n=n: gradient(n, x), params)
         extra = {} if value is None else {"value": value(n)}
-        updates, state = jax.jit(opt.update)(grads, state, params, **extra)
+        updates, state = update(grads, state, params, **extra)
         params = optax.apply_updates(params, updates)
     return ctagd_optax.curvature_report(state, params)
 
