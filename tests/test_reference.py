@@ -210,7 +210,7 @@ def test_every_combination_of_switches(switches):
 
 
 @hypothesis.given(switches=st.sampled_from(COMBINATIONS), problem=problems())
-@hypothesis.settings(max_examples=10, phases=[hypothesis.Phase.generate])
+@hypothesis.settings(max_examples=8, phases=[hypothesis.Phase.generate])
 def test_random_trees_and_numbers(switches, problem):
     check(switches, problem)
 
